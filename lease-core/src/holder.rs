@@ -1,0 +1,130 @@
+//! Who a lease is bound to.
+
+use alloc::sync::Arc;
+use core::fmt::{self, Debug};
+use core::hash::Hash;
+
+use crate::limits::NAME_BYTES;
+
+/// The identity a lease is bound to.
+///
+/// Two requests come from the same holder exactly when the values are equal, in every part. A clone
+/// should be cheap: one is kept per lease, operation and receipt.
+pub trait Holder: Clone + Eq + Hash + Debug + Send + Sync + 'static {
+    /// What occupancy is asked about (a path, for processes); opaque to the core.
+    type Target: Clone + Debug + Send + Sync + 'static;
+
+    /// The kind of identity, in receipts: `session`, `process`.
+    const KIND: &'static str;
+}
+
+/// A connection of an agent: the holder inside one process.
+///
+/// Equal agents with different sessions are different writers, always. The session is minted by
+/// whoever accepts the connection and is never taken from what a caller sends.
+///
+/// Range of both names: 1 to 256 bytes of UTF-8 without control characters. They are compared byte
+/// for byte; a trailing blank makes another writer.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct SessionHolder {
+    agent: Arc<str>,
+    session: Arc<str>,
+}
+
+/// Why a text is no agent or session name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// The text is empty.
+    #[error("{part} is empty")]
+    Empty {
+        /// `agent` or `session`.
+        part: &'static str,
+    },
+    /// The text is longer than 256 bytes.
+    #[error("{part} has {bytes} bytes, the most is {NAME_BYTES}")]
+    TooLong {
+        /// `agent` or `session`.
+        part: &'static str,
+        /// Its length.
+        bytes: usize,
+    },
+    /// A control character, NUL among them.
+    #[error("{part} has a control character at byte {at}")]
+    Control {
+        /// `agent` or `session`.
+        part: &'static str,
+        /// Where it is.
+        at: usize,
+    },
+}
+
+impl SessionHolder {
+    /// Names a writer.
+    ///
+    /// # Errors
+    ///
+    /// [`NameError`] names the part that is wrong, and how.
+    pub fn new(agent: &str, session: &str) -> Result<Self, NameError> {
+        check("agent", agent)?;
+        check("session", session)?;
+        Ok(Self {
+            agent: Arc::from(agent),
+            session: Arc::from(session),
+        })
+    }
+
+    /// Returns the agent's name. It is never a writer by itself.
+    #[must_use]
+    pub fn agent(&self) -> &str {
+        &self.agent
+    }
+
+    /// Returns the session's name.
+    #[must_use]
+    pub fn session(&self) -> &str {
+        &self.session
+    }
+}
+
+fn check(part: &'static str, name: &str) -> Result<(), NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty { part });
+    }
+    if name.len() > NAME_BYTES {
+        return Err(NameError::TooLong {
+            part,
+            bytes: name.len(),
+        });
+    }
+    match name.char_indices().find(|(_, c)| c.is_control()) {
+        Some((at, _)) => Err(NameError::Control { part, at }),
+        None => Ok(()),
+    }
+}
+
+impl Holder for SessionHolder {
+    type Target = ();
+    const KIND: &'static str = "session";
+}
+
+impl Debug for SessionHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.agent, self.session)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for SessionHolder {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Parts<'a> {
+            agent: alloc::borrow::Cow<'a, str>,
+            session: alloc::borrow::Cow<'a, str>,
+        }
+        let parts = Parts::deserialize(d)?;
+        Self::new(&parts.agent, &parts.session).map_err(serde::de::Error::custom)
+    }
+}
