@@ -1,0 +1,169 @@
+//! `cargo xtask ci`: the quick checks, in order, all of them whatever failed before.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::problem::Problem;
+use crate::workspace::{Metadata, Workspace, succeeds};
+use crate::{chaos, exit, test, tidy};
+
+/// A short run with fixed seeds: enough to see that nothing is broken for everybody.
+const CHAOS: [&str; 8] = [
+    "--suite", "all", "--seed", "1", "--seeds", "200", "--time", "20s",
+];
+
+/// One check with its name.
+type Check<'a> = (String, Box<dyn Fn() -> Result<bool, Problem> + 'a>);
+
+/// How one check ended.
+#[derive(Debug)]
+struct Ended {
+    name: String,
+    good: bool,
+    took: Duration,
+}
+
+/// Runs the checks and ends with a summary.
+pub(crate) fn run(workspace: &Workspace, no_tests: bool) -> Result<ExitCode, Problem> {
+    let metadata = workspace.metadata()?;
+    let mut checks = lints(workspace, &metadata);
+    checks.push(docs(workspace));
+    if !no_tests {
+        checks.push(tests(workspace));
+    }
+    checks.push(("tidy".to_owned(), Box::new(|| tidy::is_clean(workspace))));
+    checks.push(short_chaos(workspace));
+    let ended: Vec<Ended> = checks.into_iter().map(carry_out).collect();
+    print!("{}", summary(&ended));
+    Ok(exit(ended.iter().all(|check| check.good)))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "says how long a check took, decides nothing"
+)]
+fn carry_out((name, check): Check<'_>) -> Ended {
+    println!("==> {name}");
+    let start = Instant::now();
+    let good = check().unwrap_or_else(|problem| {
+        eprintln!("xtask: {problem}");
+        false
+    });
+    let took = start.elapsed();
+    println!("    {} in {:.1} s", word(good), took.as_secs_f64());
+    Ended { name, good, took }
+}
+
+fn lints<'a>(workspace: &'a Workspace, metadata: &Metadata) -> Vec<Check<'a>> {
+    let clippy = |name: &str, arguments: &[&str]| -> Check<'a> {
+        let mut all = vec!["clippy"];
+        all.extend(arguments);
+        all.extend(["--all-targets", "--", "-D", "warnings"]);
+        cargo(workspace, name, &all)
+    };
+    let mut checks = vec![
+        cargo(workspace, "fmt", &["fmt", "--all", "--", "--check"]),
+        clippy("clippy", &["--workspace", "--all-features"]),
+    ];
+    // Alone and bare, because the features of a neighbour can hide an error.
+    for package in metadata
+        .packages
+        .iter()
+        .map(|package| package.name.as_str())
+    {
+        if package.starts_with("lease-") {
+            let arguments = ["--package", package, "--no-default-features"];
+            checks.push(clippy(&format!("clippy, {package} alone"), &arguments));
+        }
+    }
+    checks
+}
+
+fn docs(workspace: &Workspace) -> Check<'_> {
+    let check = || {
+        let arguments = ["doc", "--workspace", "--no-deps", "--all-features"];
+        let mut command = workspace.cargo(arguments);
+        command
+            .arg("--document-private-items")
+            .env("RUSTDOCFLAGS", "-D warnings");
+        succeeds(&mut command)
+    };
+    ("docs".to_owned(), Box::new(check))
+}
+
+fn tests(workspace: &Workspace) -> Check<'_> {
+    let check = || {
+        let counts = test::run_all(workspace, false)?;
+        println!("{counts}");
+        Ok(counts.failed == 0)
+    };
+    ("tests".to_owned(), Box::new(check))
+}
+
+fn short_chaos(workspace: &Workspace) -> Check<'_> {
+    let check = || succeeds(chaos::command(workspace).args(CHAOS));
+    (format!("chaos {}", CHAOS.join(" ")), Box::new(check))
+}
+
+fn cargo<'a>(workspace: &'a Workspace, name: &str, arguments: &[&str]) -> Check<'a> {
+    let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+    let check = move || succeeds(&mut workspace.cargo(&arguments));
+    (name.to_owned(), Box::new(check))
+}
+
+fn summary(ended: &[Ended]) -> String {
+    let line = |check: &Ended| {
+        let seconds = check.took.as_secs_f64();
+        format!("{:>8} {seconds:>7.1} s  {}\n", word(check.good), check.name)
+    };
+    let lines: String = ended.iter().map(line).collect();
+    let failed = ended.iter().filter(|check| !check.good).count();
+    format!(
+        "==> summary\n{lines}{failed} of {} checks failed\n",
+        ended.len()
+    )
+}
+
+const fn word(good: bool) -> &'static str {
+    if good { "ok" } else { "FAILED" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_names_every_check_and_counts_the_failed_ones() {
+        let ended = |name: &str, good| Ended {
+            name: name.to_owned(),
+            good,
+            took: Duration::from_millis(1_500),
+        };
+        assert_eq!(
+            summary(&[ended("fmt", true), ended("docs", false)]),
+            "==> summary\n      ok     1.5 s  fmt\n  FAILED     1.5 s  docs\n1 of 2 checks failed\n"
+        );
+    }
+
+    #[test]
+    fn a_check_that_cannot_be_done_has_failed() {
+        let check: Check<'_> = ("x".to_owned(), Box::new(|| Err(Problem::new("gone"))));
+        assert!(!carry_out(check).good);
+    }
+
+    #[test]
+    fn every_library_is_linted_alone() {
+        let workspace = Workspace::find().unwrap();
+        let metadata = workspace.metadata().unwrap();
+        let checks = lints(&workspace, &metadata);
+        let names: Vec<&str> = checks.iter().map(|(name, _)| name.as_str()).collect();
+        for name in [
+            "fmt",
+            "clippy",
+            "clippy, lease-core alone",
+            "clippy, lease-procfs alone",
+        ] {
+            assert!(names.contains(&name), "{name} is missing in {names:?}");
+        }
+    }
+}

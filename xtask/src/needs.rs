@@ -1,0 +1,163 @@
+//! What a check may need of the machine, and whether this machine has it.
+//!
+//! A probe does the thing and sees its effect; a version number proves nothing inside a container.
+
+use std::process::{Command, Stdio};
+
+/// Whether the machine has what a check needs.
+#[derive(Debug, Eq, PartialEq)]
+pub(crate) enum Presence {
+    /// The probe saw its effect.
+    Here,
+    /// The probe was refused, with the machine's own words.
+    Missing(String),
+    /// Nobody could look.
+    Untold(String),
+}
+
+type Probe = fn() -> Presence;
+
+/// Every need that a test may name.
+const NEEDS: [(&str, Probe); 11] = [
+    ("linux", linux),
+    ("mount-namespaces", || unshare(&["--mount"], "true")),
+    ("pid-namespaces", || unshare(&["--pid", "--fork"], "true")),
+    ("pidfs", pidfs),
+    ("proc-mount", || {
+        unshare(&["--pid", "--fork", "--mount-proc"], "true")
+    }),
+    ("root", root),
+    ("set-tid", set_tid),
+    ("strace", || sees("strace", &["-o", "/dev/null", "true"])),
+    ("time-namespaces", || {
+        unshare(&["--time", "--fork", "--boottime", "1000"], "true")
+    }),
+    ("tmpfs", || {
+        unshare(&["--mount"], "mount -t tmpfs none /tmp")
+    }),
+    ("user-namespaces", || unshare(&[], "true")),
+];
+
+/// Probes one need.
+pub(crate) fn probe(need: &str) -> Presence {
+    NEEDS.iter().find(|(name, _)| *name == need).map_or_else(
+        || Presence::Untold(format!("`{need}` is no need that xtask can probe")),
+        |(_, probe)| probe(),
+    )
+}
+
+fn linux() -> Presence {
+    if cfg!(target_os = "linux") {
+        Presence::Here
+    } else {
+        Presence::Missing(format!("this is {}", std::env::consts::OS))
+    }
+}
+
+/// Tests make their namespaces without privileges, so the probe does, too.
+fn unshare(namespaces: &[&str], script: &str) -> Presence {
+    let mut arguments = vec!["--user", "--map-root-user"];
+    arguments.extend(namespaces);
+    arguments.extend(["sh", "-c", script]);
+    sees("unshare", &arguments)
+}
+
+/// Asks a fresh pid namespace for the next pid, as a test does that reuses one.
+fn set_tid() -> Presence {
+    unshare(
+        &["--pid", "--fork", "--mount-proc"],
+        "echo 100 > /proc/sys/kernel/ns_last_pid && test \"$(sh -c 'echo $$')\" = 101",
+    )
+}
+
+/// Runs a command for its effect.
+fn sees(program: &str, arguments: &[&str]) -> Presence {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output();
+    match output {
+        Err(error) => Presence::Untold(format!("{program}: {error}")),
+        Ok(output) if output.status.success() => Presence::Here,
+        Ok(output) => {
+            let words = String::from_utf8_lossy(&output.stderr);
+            let last = words.lines().last().unwrap_or("refused");
+            Presence::Missing(format!("{program}: {last}"))
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn root() -> Presence {
+    if rustix::process::geteuid().is_root() {
+        Presence::Here
+    } else {
+        Presence::Missing("the effective user is not root".to_owned())
+    }
+}
+
+/// Pidfds of pidfs say so in their link; older ones are anonymous inodes.
+#[cfg(target_os = "linux")]
+fn pidfs() -> Presence {
+    use std::fs::read_link;
+    use std::os::fd::AsRawFd as _;
+
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    let link = pidfd_open(getpid(), PidfdFlags::empty())
+        .map_err(std::io::Error::from)
+        .and_then(|pidfd| read_link(format!("/proc/self/fd/{}", pidfd.as_raw_fd())));
+    match link {
+        Ok(link) if link.to_string_lossy().starts_with("pidfd:") => Presence::Here,
+        Ok(link) => Presence::Missing(format!("a pidfd is {}", link.display())),
+        Err(error) => Presence::Missing(format!("pidfd: {error}")),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn root() -> Presence {
+    linux()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pidfs() -> Presence {
+    linux()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_need_that_nobody_knows_cannot_be_told() {
+        assert!(matches!(probe("luck"), Presence::Untold(_)));
+    }
+
+    #[test]
+    fn a_refused_probe_says_why_and_a_missing_program_cannot_tell() {
+        let refused = sees("sh", &["-c", "echo no such thing >&2; exit 1"]);
+        assert_eq!(refused, Presence::Missing("sh: no such thing".to_owned()));
+        assert!(matches!(sees("no-such-program", &[]), Presence::Untold(_)));
+        assert_eq!(sees("true", &[]), Presence::Here);
+    }
+
+    #[test]
+    fn every_need_can_be_probed() {
+        for (name, probe) in NEEDS {
+            // Which of the three it is depends on the machine; that it answers does not.
+            let words = format!("{:?}", probe());
+            assert!(!words.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn contributors_are_told_every_need() {
+        let text = include_str!("../../CONTRIBUTING.md");
+        for (name, _) in NEEDS {
+            assert!(
+                text.contains(&format!("`{name}`")),
+                "CONTRIBUTING.md misses {name}"
+            );
+        }
+    }
+}

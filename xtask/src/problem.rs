@@ -1,0 +1,25 @@
+//! Why a job could not be done at all, as against a check that failed.
+
+use core::fmt;
+
+/// One sentence for the person at the terminal.
+#[derive(Debug)]
+pub(crate) struct Problem(String);
+
+impl Problem {
+    /// A problem with nothing behind it.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+
+    /// A problem that something else caused; for `map_err`.
+    pub(crate) fn caused<E: fmt::Display>(what: impl fmt::Display) -> impl FnOnce(E) -> Self {
+        move |cause| Self(format!("{what}: {cause}"))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}

@@ -1,0 +1,204 @@
+//! `cargo xtask test`: every test, and an honest count of those that did not run.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read, Write as _, stderr, stdout};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::count::{Counts, Reading, Runner, has_doc_tests};
+use crate::exit;
+use crate::needs;
+use crate::not_run::{self, settle};
+use crate::problem::Problem;
+use crate::workspace::{Metadata, Workspace, spoken};
+
+/// How long a process that a test left behind may keep the output open after its runner is gone.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Runs every test; the counts are the last line.
+pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<ExitCode, Problem> {
+    let counts = run_all(workspace, strict)?;
+    println!("{counts}");
+    Ok(exit(counts.failed == 0))
+}
+
+/// Runs every test, lists what was not run, and returns the counts.
+pub(crate) fn run_all(workspace: &Workspace, strict: bool) -> Result<Counts, Problem> {
+    let metadata = workspace.metadata()?;
+    let file = not_run_file(&metadata.target_directory)?;
+    let counts = run_runners(workspace, &metadata, &file);
+    let not_run = not_run::read(&file);
+    fs::remove_file(&file).map_err(Problem::caused(file.display()))?;
+    let (counts, not_run) = (counts?, not_run?);
+
+    let mut failed = 0_u64;
+    if !not_run.is_empty() {
+        println!("checks that were not run:");
+    }
+    for check in &not_run {
+        let judged = check.judge(&needs::probe(check.need()), strict);
+        println!("  {}", judged.words);
+        failed = failed.saturating_add(u64::from(judged.failed));
+    }
+    Ok(settle(counts, &not_run, failed))
+}
+
+/// An empty file of this run alone, that tests in other user namespaces can append to.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a name for a file, not an identity"
+)]
+fn not_run_file(target: &Path) -> Result<PathBuf, Problem> {
+    let file = target.join(format!("not-run-{}", std::process::id()));
+    fs::create_dir_all(target)
+        .and_then(|()| File::create(&file))
+        .and_then(|_| open_to_all(&file))
+        .map_err(Problem::caused(file.display()))?;
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn open_to_all(file: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fs::set_permissions(file, fs::Permissions::from_mode(0o666))
+}
+
+#[cfg(not(unix))]
+fn open_to_all(_file: &Path) -> std::io::Result<()> {
+    Ok(())
+}
+
+fn run_runners(workspace: &Workspace, metadata: &Metadata, file: &Path) -> Result<Counts, Problem> {
+    let mut counts = if workspace.has("nextest") {
+        let arguments = ["nextest", "run", "--profile", "ci", "--no-fail-fast"];
+        runner(workspace, &arguments, Runner::Nextest, file)?
+    } else {
+        println!("cargo-nextest is not here: plain cargo test runs the tests");
+        let targets = [
+            "test",
+            "--lib",
+            "--bins",
+            "--tests",
+            "--examples",
+            "--no-fail-fast",
+        ];
+        runner(workspace, &targets, Runner::CargoTest, file)?
+    };
+    if has_doc_tests(metadata) {
+        let arguments = ["test", "--doc", "--no-fail-fast"];
+        counts += runner(workspace, &arguments, Runner::CargoTest, file)?;
+    }
+    Ok(counts)
+}
+
+fn runner(
+    workspace: &Workspace,
+    arguments: &[&str],
+    runner: Runner,
+    file: &Path,
+) -> Result<Counts, Problem> {
+    let mut command = workspace.cargo(arguments);
+    command
+        .args(["--workspace", "--all-features"])
+        .env("INSTA_UPDATE", "no")
+        .env_remove("INSTA_FORCE_PASS")
+        .env(not_run::FILE, file);
+    watch(&mut command, runner).map_err(Problem::caused(spoken(&command)))
+}
+
+/// Runs a runner, passes its output on line by line, and reads its closing lines.
+fn watch(command: &mut Command, runner: Runner) -> std::io::Result<Counts> {
+    match runner {
+        Runner::Nextest => command.stderr(Stdio::piped()),
+        Runner::CargoTest => command.stdout(Stdio::piped()),
+    };
+    let mut child = command.spawn()?;
+    let lines = match runner {
+        Runner::Nextest => child.stderr.take().map(read_lines),
+        Runner::CargoTest => child.stdout.take().map(read_lines),
+    };
+    let mut reading = Reading::new(runner);
+    if let Some(lines) = lines {
+        pass_on(&mut child, &lines, runner, &mut reading)?;
+    }
+    let success = child.wait()?.success();
+    Ok(reading.end(success))
+}
+
+/// Reads in a thread of its own, so that a pipe kept open by somebody else holds nobody up.
+fn read_lines(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut line = Vec::new();
+        while pipe.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            if sender.send(core::mem::take(&mut line)).is_err() {
+                break;
+            }
+        }
+    });
+    receiver
+}
+
+/// Ends when the output ends, or when the runner is gone and nothing came for a while.
+fn pass_on(
+    child: &mut Child,
+    lines: &Receiver<Vec<u8>>,
+    runner: Runner,
+    reading: &mut Reading,
+) -> std::io::Result<()> {
+    loop {
+        match lines.recv_timeout(GRACE) {
+            Ok(line) => {
+                match runner {
+                    Runner::Nextest => stderr().write_all(&line)?,
+                    Runner::CargoTest => stdout().write_all(&line)?,
+                }
+                reading.line(&String::from_utf8_lossy(&line));
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {
+                if child.try_wait()?.is_some() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    const CLOSING: &str =
+        "test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; in 0s";
+
+    #[track_caller]
+    fn check(script: &str, expected: [u64; 3]) {
+        let counts = watch(Command::new("sh").args(["-c", script]), Runner::CargoTest).unwrap();
+        assert_eq!([counts.passed, counts.failed, counts.skipped], expected);
+    }
+
+    #[test]
+    fn the_closing_line_of_a_real_process_is_read() {
+        check(&format!("echo '{CLOSING}'"), [3, 0, 1]);
+        check(&format!("echo '{CLOSING}'; exit 101"), [3, 1, 1]);
+    }
+
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "tells waiting for the sleeper from leaving it"
+    )]
+    fn a_process_left_behind_does_not_hold_up_the_run() {
+        let start = Instant::now();
+        check(&format!("sleep 8 2>&- & echo '{CLOSING}'"), [3, 0, 1]);
+        assert!(start.elapsed() < Duration::from_secs(7));
+    }
+}
