@@ -1,0 +1,265 @@
+//! Who gets a lease.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Case, Decision, Site, acquired_code, released_code, sort};
+use crate::cell::Lease;
+use crate::change::{Detail, ObservedBy};
+use crate::code::Code;
+use crate::holder::Holder;
+use crate::id::At;
+use crate::key::ResourceKey;
+use crate::limits::TERM_MAX;
+use crate::liveness::{Question, Verdict};
+use crate::plan::{Draft, Edit, Ending, Own, Plan};
+use crate::policy::{Again, LeasePolicy, Term};
+use crate::refusal::{Behind, Held, Refusal, TtlFault};
+use crate::time::Moment;
+
+/// Decides a request for the lease of one resource.
+pub(super) fn acquire<H: Holder>(
+    site: &Site<'_, H>,
+    holder: &H,
+    ttl: Option<Duration>,
+) -> Decision<H> {
+    let (case, now) = (site.case, site.case.seen.now);
+    let present = site.cell.lease().filter(|lease| !lease.lapsed(now));
+    if let Some(lease) = present.filter(|lease| lease.holder == *holder) {
+        return again(site, lease, At::from(lease.token), ttl);
+    }
+    let expires = match first_expiry(case.policy, ttl, now) {
+        Ok(expires) => expires,
+        Err(fault) => return Decision::Refuse(Refusal::Ttl(fault)),
+    };
+    let mut way = Way {
+        ended: case.swept(ObservedBy::Request),
+        previous: None,
+        asked: Vec::new(),
+    };
+    let own = site.cell.lease().map(|lease| (site.key, lease));
+    let near = case
+        .scene
+        .near
+        .iter()
+        .filter_map(|(key, cell)| Some((*key, cell.lease()?)));
+    for (key, lease) in own.into_iter().chain(near) {
+        // A writer never conflicts with itself, but its own lapsed lease at this key is over.
+        if lease.holder == *holder && !(key == site.key && lease.lapsed(now)) {
+            continue;
+        }
+        if let Err(refusal) = way.clear(case, site.key, key, lease) {
+            return Decision::Refuse(refusal);
+        }
+    }
+    if !way.asked.is_empty() {
+        return Decision::Ask(way.asked);
+    }
+    if let Some(behind) = first_in_front(case, holder) {
+        return Decision::Refuse(Refusal::Behind(behind));
+    }
+    sort(&mut way.ended);
+    let code = match way.previous {
+        Some(_) => Code::TakenOver,
+        None => acquired_code(case.policy),
+    };
+    let draft = Draft {
+        key: site.key.clone(),
+        holder: holder.clone(),
+        terms: case.policy.clone(),
+        expires,
+        code,
+        previous: way.previous,
+    };
+    Decision::Change(Plan {
+        at: now,
+        ended: way.ended,
+        own: Own::Create(Box::new(draft)),
+    })
+}
+
+/// What a request has to get past.
+struct Way<H: Holder> {
+    ended: Vec<Ending<H>>,
+    /// The lease at the same resource, replaced on proof.
+    previous: Option<Ending<H>>,
+    asked: Vec<Question<H>>,
+}
+
+impl<H: Holder> Way<H> {
+    /// Judges one lease of another holder that is in the way of a request for `own`.
+    fn clear(
+        &mut self,
+        case: &Case<'_, H>,
+        own: &ResourceKey,
+        key: &ResourceKey,
+        lease: &Lease<H>,
+    ) -> Result<(), Refusal<H>> {
+        match contend(case, key, lease) {
+            Contention::Over => {
+                self.ended
+                    .push(case.reclaimed(key, lease, ObservedBy::Request));
+            }
+            Contention::Gone(ending) if ending.code == Code::TakenOver && key == own => {
+                self.previous = Some(*ending);
+            }
+            Contention::Gone(ending) => self.ended.push(neighbour(*ending, lease)),
+            Contention::Ask(question) => self.asked.push(question),
+            Contention::Refuse(refusal) => return Err(refusal),
+        }
+        Ok(())
+    }
+}
+
+/// A lease ended on proof elsewhere than at the resource asked for is released for its holder.
+fn neighbour<H>(ending: Ending<H>, lease: &Lease<H>) -> Ending<H> {
+    if ending.code == Code::TakenOver {
+        Ending {
+            code: released_code(&lease.terms),
+            ..ending
+        }
+    } else {
+        ending
+    }
+}
+
+/// What another holder's lease means for a request.
+enum Contention<H: Holder> {
+    /// Its term ended it.
+    Over,
+    /// Its holder is proven gone.
+    Gone(Box<Ending<H>>),
+    /// It must be known first whether its holder is there.
+    Ask(Question<H>),
+    /// It stands.
+    Refuse(Refusal<H>),
+}
+
+/// Judges another holder's lease, by that lease's own terms.
+fn contend<H: Holder>(case: &Case<'_, H>, key: &ResourceKey, lease: &Lease<H>) -> Contention<H> {
+    let now = case.seen.now;
+    if lease.lapsed(now) {
+        return Contention::Over;
+    }
+    let Some(question) = Case::question(lease) else {
+        return Contention::Refuse(Refusal::Held(Held::new(key, lease, now, None)));
+    };
+    match case.verdict(lease) {
+        None => Contention::Ask(question),
+        Some(Verdict::Dead(evidence)) => {
+            let code = match lease.terms.ends_on().process {
+                Some(_) => Code::TakenOver,
+                None => Code::SessionEnded,
+            };
+            let detail = Detail::Released {
+                held: now.since(lease.acquired),
+                exited: true,
+            };
+            let ending = Ending::new(key, lease, code, detail);
+            Contention::Gone(Box::new(Ending {
+                evidence: Some(evidence.clone()),
+                ..ending
+            }))
+        }
+        Some(verdict @ (Verdict::Alive(_) | Verdict::Occupied(_))) => Contention::Refuse(
+            Refusal::Held(Held::new(key, lease, now, Some(verdict.clone()))),
+        ),
+        Some(verdict @ Verdict::Unknown(_)) => Contention::Refuse(Refusal::Uninspectable(
+            Held::new(key, lease, now, Some(verdict.clone())),
+        )),
+    }
+}
+
+/// The earliest waiter that a request of `holder` must let go first.
+///
+/// A waiter that a lease of the same writer blocks does not count: it waits for this very writer, and
+/// the two would wait for each other.
+fn first_in_front<H: Holder>(case: &Case<'_, H>, holder: &H) -> Option<Box<Behind<H>>> {
+    let held = |key: &ResourceKey| {
+        case.scene.near.iter().any(|(near, cell)| {
+            near.overlaps(key) && cell.lease().is_some_and(|lease| lease.holder == *holder)
+        })
+    };
+    case.scene
+        .queued
+        .iter()
+        .find(|(_, key, by)| *by != holder && !held(key))
+        .map(|&(waiter, key, by)| Behind::new(key, by, waiter))
+}
+
+/// Decides a further request of the present holder.
+pub(super) fn again<H: Holder>(
+    site: &Site<'_, H>,
+    lease: &Lease<H>,
+    at: At,
+    ttl: Option<Duration>,
+) -> Decision<H> {
+    let now = site.case.seen.now;
+    let expires = match renewed_expiry(lease, ttl, now) {
+        Ok(expires) => expires,
+        Err(refusal) => return Decision::Refuse(refusal),
+    };
+    let code = match lease.terms.again() {
+        Again::Touch => Code::Reentrant,
+        Again::Renew => Code::Renewed,
+    };
+    let own = Own::Edit {
+        key: site.key.clone(),
+        at,
+        code,
+        detail: touched(lease, now, expires),
+        edit: Edit::Again { expires },
+    };
+    Decision::Change(site.case.plan(ObservedBy::Request, own))
+}
+
+/// What progress at `now` reports.
+pub(super) fn touched<H>(lease: &Lease<H>, now: Moment, expires: Option<Moment>) -> Detail {
+    Detail::Touched {
+        before: lease.touched,
+        after: lease.touched.max(now),
+        expired_at: lease.expires,
+        expires,
+    }
+}
+
+/// The last moment of the term after a renewal, with or without an explicit ttl.
+pub(super) fn renewed_expiry<H>(
+    lease: &Lease<H>,
+    ttl: Option<Duration>,
+    now: Moment,
+) -> Result<Option<Moment>, Refusal<H>> {
+    match (ttl, lease.expires) {
+        (Some(_), _) => first_expiry(&lease.terms, ttl, now).map_err(Refusal::Ttl),
+        // After its term a holder must say anew how long it wants to write.
+        (None, Some(expired_at)) if lease.suspended(now) => Err(Refusal::Expired {
+            token: lease.token,
+            expired_at,
+        }),
+        (None, _) => Ok(lease.expires_after_touch(now)),
+    }
+}
+
+/// The last moment of a term that starts at `now` under `terms`.
+fn first_expiry(
+    terms: &LeasePolicy,
+    ttl: Option<Duration>,
+    now: Moment,
+) -> Result<Option<Moment>, TtlFault> {
+    match (terms.term(), ttl) {
+        (_, Some(Duration::ZERO)) => Err(TtlFault::Zero),
+        (Term::None | Term::PerGrant { .. }, None) => Ok(None),
+        (Term::None, Some(_)) => Err(TtlFault::NotNegotiable),
+        (Term::Fixed(term), Some(ttl)) if ttl != term => Err(TtlFault::NotNegotiable),
+        (Term::Fixed(term), _) => Ok(Some(now.after(term))),
+        (Term::PerGrant { max }, Some(ttl)) => {
+            let longest = max.map_or(TERM_MAX, |max| max.min(TERM_MAX));
+            if ttl > longest {
+                Err(TtlFault::TooLong { longest })
+            } else {
+                Ok(Some(now.after(ttl)))
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The one decision: a pure function of terms, scene, action and what was seen.
+//!
+//! Nothing outside this folder says who gets a lease. The tables are:
+//!
+//! - `contend`: what another holder's lease means for a request;
+//! - `again`: what a request of the present holder means;
+//! - `fate`: what the end of an operation does to its lease.
+
+mod acquire;
+mod fate;
+mod handover;
+mod release;
+mod token;
+
+use alloc::vec::Vec;
+
+use crate::action::{Action, By, Scene, Seen};
+use crate::cell::{Cell, Lease};
+use crate::change::{Detail, ObservedBy};
+use crate::code::Code;
+use crate::holder::Holder;
+use crate::id::{At, FencingToken};
+use crate::key::ResourceKey;
+use crate::limits::SWEEP_LEASES;
+use crate::liveness::{Question, Verdict};
+use crate::plan::{Ending, Own, Plan};
+use crate::policy::{Again, LeasePolicy, ProcessProof};
+use crate::refusal::{Refusal, Verb};
+
+/// What was decided.
+#[derive(Debug)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "every driver must handle every answer"
+)]
+pub enum Decision<H: Holder> {
+    /// These changes, to be committed.
+    Change(Plan<H>),
+    /// No.
+    Refuse(Refusal<H>),
+    /// Facts are missing; ask, and call again with the answers.
+    Ask(Vec<Question<H>>),
+}
+
+/// Decides what `action` does to the cells of `scene`. Changes nothing.
+///
+/// `policy` gives the terms of new leases; a present lease is judged by the terms stored in it.
+/// Where a fact is missing that the terms ask for, the answer is [`Decision::Ask`]: the driver
+/// gathers evidence outside any lock and calls again. An answer about another grant, or about an
+/// earlier holder of this one, is inert.
+///
+/// A [`Decision::Change`] also ends the leases of `scene.due` that are over (except for
+/// `Disconnect`). A refusal changes nothing, so a driver that sweeps commits [`sweep`] first, in the
+/// same critical section, and gives no `due` here.
+///
+/// The same arguments always give the same answer.
+pub fn decide<H: Holder>(
+    policy: &LeasePolicy,
+    scene: &Scene<'_, H>,
+    action: &Action<H>,
+    seen: &Seen<'_>,
+) -> Decision<H> {
+    let case = Case {
+        policy,
+        scene,
+        seen,
+    };
+    match action {
+        Action::Sweep => Decision::Change(sweep(policy, scene, action, seen)),
+        Action::Disconnect(holder) => Decision::Change(release::disconnect(&case, holder)),
+        Action::Acquire { .. }
+        | Action::Touch(_)
+        | Action::Renew { .. }
+        | Action::Begin { .. }
+        | Action::End { .. }
+        | Action::Release(_)
+        | Action::Offer { .. }
+        | Action::Adopt { .. }
+        | Action::Revoke { .. }
+        | Action::Check(_) => match scene.own {
+            Some((key, cell)) => at_resource(&case, key, cell, action),
+            None => Decision::Refuse(Refusal::Misaddressed),
+        },
+    }
+}
+
+/// Decides which leases of `scene.due` are over, as noticed by `action`.
+///
+/// The sweep before every call but a disconnect: a lease that is expired and still there when its
+/// holder disconnects ends by the disconnect.
+pub fn sweep<H: Holder>(
+    policy: &LeasePolicy,
+    scene: &Scene<'_, H>,
+    action: &Action<H>,
+    seen: &Seen<'_>,
+) -> Plan<H> {
+    let observed_by = match action {
+        Action::Acquire { .. } => ObservedBy::Request,
+        Action::Sweep => ObservedBy::Inspection,
+        Action::Touch(_)
+        | Action::Renew { .. }
+        | Action::Begin { .. }
+        | Action::End { .. }
+        | Action::Release(_)
+        | Action::Offer { .. }
+        | Action::Adopt { .. }
+        | Action::Revoke { .. }
+        | Action::Check(_) => ObservedBy::TokenCall,
+        Action::Disconnect(_) => {
+            return Plan {
+                at: seen.now,
+                ended: Vec::new(),
+                own: Own::Nothing,
+            };
+        }
+    };
+    Case {
+        policy,
+        scene,
+        seen,
+    }
+    .plan(observed_by, Own::Nothing)
+}
+
+/// Decides an action that concerns one resource.
+fn at_resource<H: Holder>(
+    case: &Case<'_, H>,
+    key: &ResourceKey,
+    cell: &Cell<H>,
+    action: &Action<H>,
+) -> Decision<H> {
+    let site = Site { case, key, cell };
+    match action {
+        Action::Acquire { holder, ttl } => acquire::acquire(&site, holder, *ttl),
+        Action::Touch(at) => token::touch(&site, *at),
+        Action::Renew { at, ttl } => token::renew(&site, *at, *ttl),
+        Action::Begin { at, op, from } => token::begin(&site, *at, *op, *from),
+        Action::End { at, op, result } => token::end(&site, *at, *op, *result),
+        Action::Release(By::Token(at)) => release::by_token(&site, *at),
+        Action::Release(By::Holder {
+            holder,
+            lease,
+            exited,
+        }) => release::by_holder(&site, holder, *lease, *exited),
+        Action::Offer { at, ticket } => handover::offer(&site, *at, *ticket),
+        Action::Adopt { token, proof, to } => handover::adopt(&site, *token, proof, to),
+        Action::Revoke {
+            expected,
+            even_if_alive,
+            ..
+        } => release::revoke(&site, *expected, *even_if_alive),
+        Action::Check(By::Token(at)) => token::check(&site, *at),
+        Action::Check(By::Holder { holder, lease, .. }) => release::entitled(&site, holder, *lease),
+        // Answered above: they concern no single resource.
+        Action::Disconnect(_) | Action::Sweep => Decision::Refuse(Refusal::Misaddressed),
+    }
+}
+
+/// What every decision has at hand.
+struct Case<'a, H> {
+    policy: &'a LeasePolicy,
+    scene: &'a Scene<'a, H>,
+    seen: &'a Seen<'a>,
+}
+
+/// A decision at one resource.
+struct Site<'a, H> {
+    case: &'a Case<'a, H>,
+    key: &'a ResourceKey,
+    cell: &'a Cell<H>,
+}
+
+impl<'a, H: Holder> Case<'a, H> {
+    /// The leases of `due` that are over, in ascending generation.
+    fn swept(&self, observed_by: ObservedBy) -> Vec<Ending<H>> {
+        let now = self.seen.now;
+        let mut ended: Vec<_> = self
+            .scene
+            .due
+            .iter()
+            .take(SWEEP_LEASES)
+            .filter_map(|(key, cell)| cell.lease().map(|lease| (*key, lease)))
+            .filter(|(_, lease)| lease.lapsed(now))
+            .map(|(key, lease)| self.reclaimed(key, lease, observed_by))
+            .collect();
+        sort(&mut ended);
+        ended
+    }
+
+    /// Ends a lease whose term is over.
+    fn reclaimed(&self, key: &ResourceKey, lease: &Lease<H>, observed_by: ObservedBy) -> Ending<H> {
+        let idle = self.seen.now.since(lease.touched);
+        Ending::new(
+            key,
+            lease,
+            Code::Reclaimed,
+            Detail::Reclaimed { idle, observed_by },
+        )
+    }
+
+    /// A plan that does `own` after the sweep.
+    fn plan(&self, observed_by: ObservedBy, own: Own<H>) -> Plan<H> {
+        Plan {
+            at: self.seen.now,
+            ended: self.swept(observed_by),
+            own,
+        }
+    }
+
+    /// The verdict about the holder of `lease`, if there is one that still counts.
+    fn verdict(&self, lease: &Lease<H>) -> Option<&'a Verdict> {
+        self.seen
+            .answers
+            .iter()
+            .find(|answer| answer.about == lease.token && answer.handovers == lease.handovers)
+            .map(|answer| &answer.verdict)
+    }
+
+    /// What must be asked about the holder of `lease` before anybody else may have it; `None` if its
+    /// terms know no such proof.
+    fn question(lease: &Lease<H>) -> Option<Question<H>> {
+        let proofs = lease.terms.ends_on();
+        let occupancy = match (proofs.process, proofs.session) {
+            (Some(proof), _) => proof,
+            (None, true) => ProcessProof::default(),
+            (None, false) => return None,
+        };
+        Some(Question::new(
+            lease.holder.clone(),
+            lease.token,
+            lease.handovers,
+            occupancy,
+        ))
+    }
+}
+
+impl<'a, H: Holder> Site<'a, H> {
+    /// The lease that `at` names, if it is the present one and not over.
+    fn current(&self, at: At, verb: Verb) -> Result<&'a Lease<H>, Refusal<H>> {
+        let present = self
+            .cell
+            .lease()
+            .filter(|lease| !lease.lapsed(self.case.seen.now));
+        match present {
+            Some(lease) if lease.token == at.token => Ok(lease),
+            Some(_) | None => Err(Refusal::StaleToken {
+                given: at.token,
+                present: present.map(|lease| lease.token.generation),
+                verb,
+            }),
+        }
+    }
+
+    /// A plan for a call with a token or in a holder's name.
+    fn change(&self, own: Own<H>) -> Decision<H> {
+        Decision::Change(self.case.plan(ObservedBy::TokenCall, own))
+    }
+
+    /// A receipt without any change.
+    fn report(&self, code: Code, token: Option<FencingToken>, detail: Detail) -> Decision<H> {
+        self.change(Own::Report {
+            key: self.key.clone(),
+            code,
+            token,
+            detail,
+        })
+    }
+
+    /// Ends the present lease.
+    fn end(&self, lease: &Lease<H>, at: At, code: Code, detail: Detail) -> Decision<H> {
+        let ending = Ending {
+            slot: at.slot,
+            ..Ending::new(self.key, lease, code, detail)
+        };
+        self.change(Own::End(alloc::boxed::Box::new(ending)))
+    }
+}
+
+/// Orders endings as they are committed, and drops what was listed twice.
+fn sort<H>(ended: &mut Vec<Ending<H>>) {
+    ended.sort_by_key(|ending| ending.token.generation);
+    ended.dedup_by_key(|ending| ending.token);
+}
+
+/// The code of a new lease under `terms`.
+fn acquired_code(terms: &LeasePolicy) -> Code {
+    match terms.again() {
+        Again::Touch => Code::Created,
+        Again::Renew => Code::LeaseAcquired,
+    }
+}
+
+/// The code of a release under `terms`.
+fn released_code(terms: &LeasePolicy) -> Code {
+    match terms.again() {
+        Again::Touch => Code::Released,
+        Again::Renew => Code::LeaseReleased,
+    }
+}

@@ -1,0 +1,249 @@
+//! The check at the resource, where an older writer is turned away.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::code::Code;
+use crate::id::{AuthorityId, FencingToken, Generation, LeaseId};
+
+/// Stands at the resource and lets only the newest writer in.
+///
+/// A lock alone cannot stop a writer that stalled, lost its lease and wakes up. Each holder passes
+/// [`enter`](Self::enter) before its first *read* of the resource and before every write; the gate
+/// only ever rises. It is plain data: keep it beside what it protects, in the same transaction where
+/// there is one, and change it under whatever serialises access to the resource.
+///
+/// # Examples
+///
+/// ```
+/// # use lease_core::{AuthorityId, FenceGate, FencingToken, Fenced, Generation, LeaseId};
+/// # let token = |generation| FencingToken {
+/// #     authority: AuthorityId::from_bytes([1; 16]),
+/// #     generation: Generation::new(generation).unwrap(),
+/// #     lease: LeaseId::from_bytes([generation as u8; 16]),
+/// # };
+/// let (old, new) = (token(1), token(2));
+/// let mut gate = FenceGate::new();
+/// gate.enter(&old)?;
+/// gate.enter(&new)?;
+/// // The old holder wakes up late: nothing of its write reaches the resource.
+/// assert_eq!(gate.enter(&old), Err(Fenced::Older { current: new }));
+/// # Ok::<(), Fenced>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct FenceGate {
+    authority: Option<AuthorityId>,
+    #[cfg_attr(feature = "serde", serde(with = "crate::wire::wide"))]
+    generation: u64,
+    lease: Option<LeaseId>,
+    retired: Vec<AuthorityId>,
+}
+
+/// Why a writer was turned away. The gate is unchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fenced {
+    /// A newer writer has entered.
+    ///
+    /// Retry: never with this token; acquire anew.
+    Older {
+        /// The newest writer.
+        current: FencingToken,
+    },
+    /// The token is of another authority, or of one that was succeeded.
+    ///
+    /// Retry: after the owner of the resource called [`FenceGate::succeed`], if it ever does.
+    OtherAuthority {
+        /// Whose tokens count.
+        current: AuthorityId,
+    },
+    /// The generation was given to two leases: the authority was restored from an older state.
+    ///
+    /// Retry: never with this token; raise the authority's floor and acquire anew.
+    Twice {
+        /// The writer that entered with it first.
+        current: FencingToken,
+    },
+    /// The generation was revoked by an operator.
+    ///
+    /// Retry: never with this token; acquire anew.
+    Revoked {
+        /// The newest generation that is revoked.
+        generation: Generation,
+    },
+}
+
+impl FenceGate {
+    /// A gate nobody has passed. It takes the authority of its first token.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            authority: None,
+            generation: 0,
+            lease: None,
+            retired: Vec::new(),
+        }
+    }
+
+    /// Restores a gate from its stored parts.
+    ///
+    /// `current` is the last token that entered. A revoked one has [`LeaseId::NIL`].
+    #[must_use]
+    pub const fn restore(current: Option<FencingToken>, retired: Vec<AuthorityId>) -> Self {
+        match current {
+            None => Self {
+                authority: None,
+                generation: 0,
+                lease: None,
+                retired,
+            },
+            Some(token) => Self {
+                authority: Some(token.authority),
+                generation: token.generation.get(),
+                lease: Some(token.lease),
+                retired,
+            },
+        }
+    }
+
+    /// Lets the holder of `token` in and raises the gate to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Fenced::Older`] for a lower generation, [`Fenced::Twice`] for an equal one of another lease,
+    /// [`Fenced::Revoked`] up to a revoked one, [`Fenced::OtherAuthority`] for a foreign token.
+    pub fn enter(&mut self, token: &FencingToken) -> Result<(), Fenced> {
+        self.check(token)?;
+        self.authority = Some(token.authority);
+        self.generation = token.generation.get();
+        self.lease = Some(token.lease);
+        Ok(())
+    }
+
+    /// Says what [`enter`](Self::enter) would say, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`enter`](Self::enter).
+    pub fn check(&self, token: &FencingToken) -> Result<(), Fenced> {
+        match self.authority {
+            Some(current) if current != token.authority => {
+                return Err(Fenced::OtherAuthority { current });
+            }
+            None if self.retired.contains(&token.authority) => {
+                return Err(Fenced::OtherAuthority {
+                    current: token.authority,
+                });
+            }
+            Some(_) | None => {}
+        }
+        let Some(current) = self.current() else {
+            return Ok(());
+        };
+        let revoked = current.lease == LeaseId::NIL;
+        match token.generation.cmp(&current.generation) {
+            core::cmp::Ordering::Greater => Ok(()),
+            core::cmp::Ordering::Equal if token.lease == current.lease && !revoked => Ok(()),
+            _ if revoked => Err(Fenced::Revoked {
+                generation: current.generation,
+            }),
+            core::cmp::Ordering::Equal => Err(Fenced::Twice { current }),
+            core::cmp::Ordering::Less => Err(Fenced::Older { current }),
+        }
+    }
+
+    /// Turns `token` and every older one away for ever, without a newer writer.
+    ///
+    /// The other half of an operator's revocation. A token of another authority, or one that is older
+    /// than the gate already, changes nothing.
+    pub fn revoke(&mut self, token: &FencingToken) {
+        let ours = self
+            .authority
+            .is_none_or(|authority| authority == token.authority);
+        if ours
+            && !self.retired.contains(&token.authority)
+            && token.generation.get() >= self.generation
+        {
+            self.authority = Some(token.authority);
+            self.generation = token.generation.get();
+            self.lease = Some(LeaseId::NIL);
+        }
+    }
+
+    /// Puts a new authority in place of the old one, whose tokens are refused from then on for ever.
+    ///
+    /// Called by the owner of the resource, who knows that the old authority grants no more: a memory
+    /// authority is a new one at each start. The first token of the new one is the floor.
+    ///
+    /// # Errors
+    ///
+    /// [`Fenced::OtherAuthority`] if `next` was succeeded before: it never comes back.
+    pub fn succeed(&mut self, next: AuthorityId) -> Result<(), Fenced> {
+        if self.retired.contains(&next) {
+            return Err(Fenced::OtherAuthority {
+                current: self.authority.unwrap_or(next),
+            });
+        }
+        if let Some(old) = self.authority.replace(next).filter(|old| *old != next) {
+            self.retired.push(old);
+            self.generation = 0;
+            self.lease = None;
+        }
+        Ok(())
+    }
+
+    /// Returns whose tokens count.
+    #[must_use]
+    pub const fn authority(&self) -> Option<AuthorityId> {
+        self.authority
+    }
+
+    /// Returns the newest token that entered; of a revoked one the lease is [`LeaseId::NIL`].
+    #[must_use]
+    pub fn current(&self) -> Option<FencingToken> {
+        Some(FencingToken {
+            authority: self.authority?,
+            generation: Generation::new(self.generation)?,
+            lease: self.lease?,
+        })
+    }
+
+    /// Returns the authorities that were succeeded, the earliest first.
+    #[must_use]
+    pub fn retired(&self) -> &[AuthorityId] {
+        &self.retired
+    }
+}
+
+impl Fenced {
+    /// Returns the stable code.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        Code::Fenced
+    }
+}
+
+impl fmt::Display for Fenced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Older { current } => {
+                write!(f, "token is older than generation {}", current.generation)
+            }
+            Self::OtherAuthority { current } => {
+                write!(f, "token is of another authority than {current}")
+            }
+            Self::Twice { current } => {
+                write!(
+                    f,
+                    "generation {} was given to two leases",
+                    current.generation
+                )
+            }
+            Self::Revoked { generation } => write!(f, "generation {generation} was revoked"),
+        }
+    }
+}
+
+impl core::error::Error for Fenced {}

@@ -1,0 +1,51 @@
+//! The bounded ring of receipts: filled under the lock, emptied and handed to sinks outside it.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::receipt::Receipt;
+
+/// Keeps the latest receipts until somebody takes them.
+#[derive(Clone, Debug)]
+pub(super) struct Log<H> {
+    kept: VecDeque<Receipt<H>>,
+    most: usize,
+    missed: u64,
+}
+
+/// Receipts taken out of a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Receipts<H> {
+    /// In the order of their numbers.
+    pub receipts: Vec<Receipt<H>>,
+    /// How many older ones fell out of the ring since the last take.
+    pub missed: u64,
+}
+
+impl<H> Log<H> {
+    pub(super) const fn new(most: usize) -> Self {
+        Self { kept: VecDeque::new(), most, missed: 0 }
+    }
+
+    /// Whether anybody keeps receipts; building one for nobody is wasted.
+    pub(super) const fn keeps(&self) -> bool {
+        self.most > 0
+    }
+
+    pub(super) fn push(&mut self, receipt: Receipt<H>) {
+        if self.kept.len() >= self.most && self.kept.pop_front().is_some() {
+            self.missed = self.missed.saturating_add(1);
+        }
+        if self.keeps() {
+            self.kept.push_back(receipt);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Receipts<H> {
+        Receipts {
+            receipts: self.kept.drain(..).collect(),
+            missed: core::mem::take(&mut self.missed),
+        }
+    }
+}

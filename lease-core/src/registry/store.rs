@@ -1,0 +1,432 @@
+//! The cells of one registry, as a tree of resource keys.
+//!
+//! A node stands for one key that is held, waited for, or has such a key below it. It is found by one
+//! hash of its text, and knows how much is held and waited for below, so that a request looks at
+//! nothing that does not overlap it. An ancestor's text is a slice of the key of a descendant, so
+//! nodes cost no text of their own.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use hashbrown::hash_map::HashMap;
+
+use super::expiry::Expiry;
+use crate::action::WaiterId;
+use crate::cell::{Cell, Lease};
+use crate::holder::Holder;
+use crate::id::{At, Slot};
+use crate::key::ResourceKey;
+use crate::limits::SWEEP_LEASES;
+use crate::plan::Cells;
+use crate::policy::OnExpiry;
+use crate::time::Moment;
+
+/// No node.
+const NONE: u32 = u32::MAX;
+
+#[derive(Clone, Debug)]
+pub(super) struct Store<H, S> {
+    nodes: Vec<Node<H>>,
+    free: Vec<u32>,
+    by_text: HashTable<u32>,
+    /// The places of all leases of a holder.
+    by_holder: HashMap<H, Vec<u32>, S>,
+    expiry: Expiry,
+    held: usize,
+    hasher: S,
+}
+
+#[derive(Clone, Debug)]
+struct Node<H> {
+    /// The key itself, or one below it whose first `bytes` bytes are this node's text.
+    key: Option<ResourceKey>,
+    bytes: usize,
+    hash: u64,
+    parent: u32,
+    children: Vec<u32>,
+    cell: Cell<H>,
+    /// Whether a timer for this lease is in the expiry heap.
+    timed: bool,
+    waiters: BTreeSet<WaiterId>,
+    /// Held keys and waiters strictly below.
+    held_below: usize,
+    waiting_below: usize,
+}
+
+impl<H> Node<H> {
+    fn text(&self) -> &str {
+        self.key.as_ref().and_then(|key| key.as_str().get(..self.bytes)).unwrap_or_default()
+    }
+
+    /// Whether nothing needs this node any more.
+    fn idle(&self) -> bool {
+        self.cell.lease.is_none() && self.waiters.is_empty() && self.children.is_empty()
+    }
+}
+
+impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
+    pub(super) fn new(hasher: S) -> Self {
+        Self {
+            nodes: Vec::new(),
+            free: Vec::new(),
+            by_text: HashTable::new(),
+            by_holder: HashMap::with_hasher(hasher.clone()),
+            expiry: Expiry::default(),
+            held: 0,
+            hasher,
+        }
+    }
+
+    /// How many resources are held.
+    pub(super) const fn held(&self) -> usize {
+        self.held
+    }
+
+    /// How many nodes and timers are kept, for the test that nothing is left behind.
+    pub(super) fn footprint(&self) -> (usize, usize) {
+        (self.nodes.len().saturating_sub(self.free.len()), self.expiry.len())
+    }
+
+    pub(super) const fn expiry(&self) -> &Expiry {
+        &self.expiry
+    }
+
+    fn node(&self, place: u32) -> Option<&Node<H>> {
+        self.nodes.get(usize::try_from(place).ok()?)
+    }
+
+    fn node_mut(&mut self, place: u32) -> Option<&mut Node<H>> {
+        self.nodes.get_mut(usize::try_from(place).ok()?)
+    }
+
+    fn find(&self, text: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one(text);
+        self.by_text.find(hash, |&place| self.node(place).is_some_and(|n| n.text() == text)).copied()
+    }
+
+    /// The held cell at `place`.
+    fn held_at(&self, place: u32) -> Option<(&ResourceKey, &Cell<H>)> {
+        let node = self.node(place)?;
+        node.cell.lease.as_ref()?;
+        Some((node.key.as_ref()?, &node.cell))
+    }
+
+    /// The held cell of `key`, at the hinted place if the token is there.
+    pub(super) fn cell(&self, key: &ResourceKey, hint: Option<At>) -> Option<&Cell<H>> {
+        self.place(key, hint).and_then(|place| self.node(place)).map(|node| &node.cell)
+    }
+
+    fn place(&self, key: &ResourceKey, hint: Option<At>) -> Option<u32> {
+        let hinted = hint.and_then(|at| at.slot.get().map(|place| (place, at.token)));
+        if let Some((place, token)) = hinted
+            && let Some((held, cell)) = self.held_at(place)
+            && cell.lease.as_ref().is_some_and(|lease| lease.token == token)
+            && held == key
+        {
+            return Some(place);
+        }
+        self.find(key.as_str())
+    }
+
+    /// Every held cell, in no promised order.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&ResourceKey, &Lease<H>)> {
+        self.nodes.iter().filter_map(|node| Some((node.key.as_ref()?, node.cell.lease.as_ref()?)))
+    }
+
+    /// Every held cell of `holder`.
+    pub(super) fn of_holder(&self, holder: &H) -> Vec<(&ResourceKey, &Cell<H>)> {
+        let places = self.by_holder.get(holder).map(Vec::as_slice).unwrap_or_default();
+        places.iter().filter_map(|&place| self.held_at(place)).collect()
+    }
+
+    /// The held cells that overlap `key`, without its own.
+    pub(super) fn near<'a>(&'a self, key: &ResourceKey, out: &mut Vec<(&'a ResourceKey, &'a Cell<H>)>) {
+        if self.held == 0 {
+            return;
+        }
+        let above = key.ancestors().filter_map(|text| self.find(text));
+        out.extend(above.filter_map(|place| self.held_at(place)));
+        if let Some(place) = self.find(key.as_str()) {
+            self.below(place, |node| node.held_below, |place| out.extend(self.held_at(place)));
+        }
+    }
+
+    /// Visits what lies strictly below `place`, where `count` says that there is something.
+    fn below<'a>(
+        &'a self,
+        place: u32,
+        count: impl Fn(&Node<H>) -> usize,
+        mut visit: impl FnMut(u32),
+    ) {
+        let mut open = Vec::new();
+        let children = |place: u32| {
+            let node = self.node(place).filter(|node| count(node) > 0);
+            node.map(|node| node.children.as_slice()).unwrap_or_default()
+        };
+        open.extend_from_slice(children(place));
+        while let Some(place) = open.pop() {
+            visit(place);
+            open.extend_from_slice(children(place));
+        }
+    }
+
+    /// The earliest waiter after `after` for a key that overlaps `key`.
+    pub(super) fn next_waiter(
+        &self,
+        key: &ResourceKey,
+        after: Option<WaiterId>,
+    ) -> Option<WaiterId> {
+        use core::ops::Bound::{Excluded, Unbounded};
+
+        let from = after.map_or(Unbounded, Excluded);
+        let mut next: Option<WaiterId> = None;
+        let mut look = |place: u32| {
+            let first = self.node(place).and_then(|node| node.waiters.range((from, Unbounded)).next());
+            next = match (next, first) {
+                (Some(next), Some(first)) => Some(next.min(*first)),
+                (next, first) => next.or(first.copied()),
+            };
+        };
+        key.ancestors().filter_map(|text| self.find(text)).for_each(&mut look);
+        if let Some(place) = self.find(key.as_str()) {
+            look(place);
+            self.below(place, |node| node.waiting_below, look);
+        }
+        next
+    }
+
+    /// Notes that `waiter` waits for `key`.
+    pub(super) fn add_waiter(&mut self, key: &ResourceKey, waiter: WaiterId) {
+        let place = self.ensure(key);
+        if let Some(node) = self.node_mut(place) {
+            node.waiters.insert(waiter);
+        }
+        self.climb(place, |above| above.waiting_below = above.waiting_below.saturating_add(1));
+    }
+
+    /// Forgets that `waiter` waits for `key`.
+    pub(super) fn remove_waiter(&mut self, key: &ResourceKey, waiter: WaiterId) {
+        let Some(place) = self.find(key.as_str()) else { return };
+        if self.node_mut(place).is_some_and(|node| node.waiters.remove(&waiter)) {
+            self.climb(place, |above| above.waiting_below = above.waiting_below.saturating_sub(1));
+            self.prune(place);
+        }
+    }
+
+    /// Lets `change` see every node above `place`.
+    fn climb(&mut self, place: u32, change: impl Fn(&mut Node<H>)) {
+        let mut above = self.node(place).map_or(NONE, |node| node.parent);
+        while let Some(node) = self.node_mut(above) {
+            change(node);
+            above = node.parent;
+        }
+    }
+
+    /// The node of `key`, made with its ancestors where missing.
+    fn ensure(&mut self, key: &ResourceKey) -> u32 {
+        let mut parent = NONE;
+        let ends = key.as_str().match_indices('/').map(|(at, _)| at);
+        for bytes in ends.chain(core::iter::once(key.as_str().len())) {
+            let text = key.as_str().get(..bytes).unwrap_or_default();
+            parent = match self.find(text) {
+                Some(place) => place,
+                None => self.insert(key, bytes, parent),
+            };
+        }
+        parent
+    }
+
+    fn insert(&mut self, key: &ResourceKey, bytes: usize, parent: u32) -> u32 {
+        let hash = self.hasher.hash_one(key.as_str().get(..bytes).unwrap_or_default());
+        let node = Node {
+            key: Some(key.clone()),
+            bytes,
+            hash,
+            parent,
+            children: Vec::new(),
+            cell: Cell::FREE,
+            timed: false,
+            waiters: BTreeSet::new(),
+            held_below: 0,
+            waiting_below: 0,
+        };
+        let place = self.occupy(node);
+        let nodes = &self.nodes;
+        let rehash = |&place: &u32| {
+            usize::try_from(place).ok().and_then(|at| nodes.get(at)).map_or(0, |node| node.hash)
+        };
+        self.by_text.insert_unique(hash, place, rehash);
+        if let Some(above) = self.node_mut(parent) {
+            above.children.push(place);
+        }
+        place
+    }
+
+    fn occupy(&mut self, node: Node<H>) -> u32 {
+        if let Some(place) = self.free.pop()
+            && let Some(old) = self.node_mut(place)
+        {
+            *old = node;
+            return place;
+        }
+        self.nodes.push(node);
+        // 2^32 - 1 nodes would fill a machine's memory first.
+        u32::try_from(self.nodes.len().saturating_sub(1)).unwrap_or(NONE)
+    }
+
+    /// Frees the node and those above it that nothing needs any more.
+    fn prune(&mut self, mut place: u32) {
+        while let Some(node) = self.node(place).filter(|node| node.idle()) {
+            let (hash, parent) = (node.hash, node.parent);
+            if let Ok(entry) = self.by_text.find_entry(hash, |&other| other == place) {
+                entry.remove();
+            }
+            if let Some(above) = self.node_mut(parent) {
+                above.children.retain(|&child| child != place);
+            }
+            if let Some(node) = self.node_mut(place) {
+                node.key = None;
+            }
+            self.free.push(place);
+            place = parent;
+        }
+        self.shrink();
+    }
+
+    /// Gives memory back once most of the places are free.
+    fn shrink(&mut self) {
+        if self.free.len() == self.nodes.len() && self.nodes.len() > 1_024 {
+            self.nodes = Vec::new();
+            self.free = Vec::new();
+            self.by_text = HashTable::new();
+            self.by_holder.shrink_to_fit();
+            self.expiry = Expiry::default();
+        }
+    }
+
+    /// Takes out up to 64 cells whose term is over, in ascending generation.
+    ///
+    /// Looks at no more than twice as many timers a call; a touched lease only gets its timer set
+    /// anew, and one with operations in flight gets none until the last one ends.
+    pub(super) fn take_due(&mut self, now: Moment) -> Vec<u32> {
+        let mut due = BTreeMap::new();
+        for _ in 0..SWEEP_LEASES.saturating_mul(2) {
+            if due.len() >= SWEEP_LEASES {
+                break;
+            }
+            let Some((_, place, generation)) = self.expiry.pop_due(now) else { break };
+            let Some(node) = self.node_mut(place) else { continue };
+            let Some(lease) = node.cell.lease.as_ref() else { continue };
+            if lease.token.generation != generation {
+                continue;
+            }
+            node.timed = false;
+            if lease.lapsed(now) {
+                due.insert(generation, place);
+            } else {
+                self.time(place);
+            }
+        }
+        due.into_values().collect()
+    }
+
+    /// The cells at `places`.
+    pub(super) fn at(&self, places: &[u32]) -> Vec<(&ResourceKey, &Cell<H>)> {
+        places.iter().filter_map(|&place| self.held_at(place)).collect()
+    }
+
+    /// Sets the timer of the lease at `place`, if it needs one and has none.
+    fn time(&mut self, place: u32) {
+        let Some(node) = self.node_mut(place) else { return };
+        let Some(lease) = node.cell.lease.as_ref() else { return };
+        let ends = lease.terms.on_expiry() == OnExpiry::EndIfIdle && lease.ops.is_empty();
+        let (true, false, Some(expires)) = (ends, node.timed, lease.expires) else { return };
+        let timer = (expires, place, lease.token.generation);
+        node.timed = true;
+        let nodes = &self.nodes;
+        self.expiry.push(timer, self.held, |(_, place, generation)| {
+            let node = usize::try_from(*place).ok().and_then(|at| nodes.get(at));
+            let lease = node.and_then(|node| node.cell.lease.as_ref());
+            lease.is_some_and(|lease| lease.token.generation == *generation)
+        });
+    }
+
+    /// Notes whose lease is at `place`.
+    fn belongs(&mut self, place: u32, holder: &H) {
+        match self.by_holder.get_mut(holder) {
+            Some(places) => places.push(place),
+            None => {
+                self.by_holder.insert(holder.clone(), alloc::vec![place]);
+            }
+        }
+    }
+
+    /// Forgets whose lease is at `place`.
+    fn belonged(&mut self, place: u32, holder: &H) {
+        if let Some(places) = self.by_holder.get_mut(holder) {
+            if let Some(at) = places.iter().rposition(|&other| other == place) {
+                places.swap_remove(at);
+            }
+            if places.is_empty() {
+                self.by_holder.remove(holder);
+            }
+        }
+    }
+}
+
+impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
+    fn put(&mut self, key: &ResourceKey, cell: Cell<H>) -> Slot {
+        let place = self.ensure(key);
+        let holder = cell.lease.as_ref().map(|lease| lease.holder.clone());
+        let Some(node) = self.node_mut(place) else { return Slot::NONE };
+        node.key = Some(key.clone());
+        node.timed = false;
+        let old = core::mem::replace(&mut node.cell, cell);
+        match old.lease {
+            Some(old) => self.belonged(place, &old.holder),
+            None => {
+                self.held = self.held.saturating_add(1);
+                self.climb(place, |above| above.held_below = above.held_below.saturating_add(1));
+            }
+        }
+        if let Some(holder) = holder {
+            self.belongs(place, &holder);
+        }
+        self.time(place);
+        Slot::new(place)
+    }
+
+    fn edit(&mut self, key: &ResourceKey, hint: Slot, edit: &mut dyn FnMut(&mut Cell<H>)) -> Slot {
+        let hinted = hint.get().filter(|&place| self.held_at(place).is_some_and(|(at, _)| at == key));
+        let Some(place) = hinted.or_else(|| self.find(key.as_str())) else { return Slot::NONE };
+        let Some(node) = self.node_mut(place) else { return Slot::NONE };
+        let handovers = |cell: &Cell<H>| cell.lease.as_ref().map(|lease| lease.handovers);
+        let before = handovers(&node.cell);
+        let old = node.cell.lease.as_ref().map(|lease| lease.holder.clone());
+        edit(&mut node.cell);
+        if handovers(&node.cell) != before {
+            let new = node.cell.lease.as_ref().map(|lease| lease.holder.clone());
+            if let (Some(old), Some(new)) = (old, new) {
+                self.belonged(place, &old);
+                self.belongs(place, &new);
+            }
+        }
+        self.time(place);
+        Slot::new(place)
+    }
+
+    fn remove(&mut self, key: &ResourceKey, hint: Slot) {
+        let hinted = hint.get().filter(|&place| self.held_at(place).is_some_and(|(at, _)| at == key));
+        let Some(place) = hinted.or_else(|| self.find(key.as_str())) else { return };
+        let Some(node) = self.node_mut(place) else { return };
+        node.timed = false;
+        if let Some(lease) = node.cell.lease.take() {
+            self.held = self.held.saturating_sub(1);
+            self.belonged(place, &lease.holder);
+            self.climb(place, |above| above.held_below = above.held_below.saturating_sub(1));
+        }
+        self.prune(place);
+    }
+}
