@@ -1,1 +1,96 @@
-//! Placeholder until the first slice.
+//! Linux evidence for fenced writer leases: who a process is, and whether it lives.
+//!
+//! It decides no lease. It says what is known of a holder, with the proof, and says "unknown" about
+//! everything else; a pid alone, an age or a failed look is never a proof of death.
+//!
+//! # How to use it
+//!
+//! A process describes itself once and hands the [`ProcessIdentity`] to whoever keeps the lease. A
+//! contender asks [`ProcLiveness`] about the recorded identity and gets a
+//! [`Verdict`](lease_core::Verdict): alive, dead, or unknown, each with a stable code of [`Proof`].
+//!
+//! ```
+//! use lease_core::{Locality, Verdict};
+//! use lease_procfs::{ProcFs, ProcLiveness, ProcessHolder, ProcessIdentity};
+//!
+//! # #[cfg(target_os = "linux")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let proc = ProcFs::system();
+//! let own = ProcessIdentity::own(&proc)?;
+//! let holder = ProcessHolder::new("editor", own)?.with_session("window-1")?;
+//!
+//! // The record of a lease keeps the identity as text, or in the form of the `serde` feature.
+//! let recorded: ProcessIdentity = holder.process().to_string().parse()?;
+//! assert_eq!(recorded, own);
+//!
+//! // Some other process, later:
+//! let verdict = ProcLiveness::new(proc).judge(&recorded, Locality::ThisMachine);
+//! assert!(!matches!(verdict, Verdict::Dead(_)), "the holder runs: it is this very program");
+//! # Ok(())
+//! # }
+//! # #[cfg(not(target_os = "linux"))]
+//! # fn main() {}
+//! ```
+//!
+//! # What is proof
+//!
+//! The table is [`verdict()`], one function over [`facts`]. In short: a pidfd inode is never used
+//! again in a boot, so it tells the recorded process from every later owner of its number. Before
+//! Linux 6.9 start ticks take its place, and no process is described until the clock is past the
+//! tick in which it started. From another pid namespace, through a `/proc` that is not ours, or
+//! where the boot id may be covered by a mount, nothing is looked up at all.
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `serde` | forms of [`ProcessIdentity`] and [`ProcessHolder`]; integers above 2^53 are text |
+//!
+//! On other systems the crate builds, describes nothing and knows nothing.
+//!
+//! # Where to start reading
+//!
+//! `verdict.rs`, then `facts.rs`, then `identity.rs`; `linux.rs` gathers the facts.
+
+#[cfg(target_os = "linux")]
+mod clock;
+mod describe;
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+pub mod facts;
+mod holder;
+mod id;
+mod identity;
+pub mod limits;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+mod mountinfo;
+#[cfg(target_os = "linux")]
+mod own;
+mod probe;
+mod procfs;
+mod proof;
+mod stat;
+#[cfg(target_os = "linux")]
+mod sys;
+mod text;
+mod verdict;
+#[cfg(feature = "serde")]
+mod wire;
+
+pub use lease_core;
+
+pub use describe::DescribeError;
+pub use holder::{LabelError, ProcessHolder, TargetPath, TargetPathError};
+pub use id::{
+    BootId, BootIdError, LaunchId, LaunchIdError, Namespace, NamespaceInode, Pid, PidError,
+    Sameness, StartTicks, StartTicksError,
+};
+pub use identity::{Matching, Part, ProcessIdentity};
+pub use probe::ProcLiveness;
+pub use procfs::{Kernel, ProcFs};
+pub use proof::Proof;
+pub use stat::{Stat, StatError};
+pub use text::{IdentityError, IdentityReason};
+pub use verdict::verdict;

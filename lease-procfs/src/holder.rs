@@ -1,0 +1,250 @@
+//! A holder that is one process, and what it is called.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lease_core::{Code, Holder};
+
+use crate::identity::ProcessIdentity;
+use crate::limits::{CLIENT_BYTES, LABEL_BYTES};
+
+/// A process that holds leases, under the labels it goes by.
+///
+/// Equal means equal in every part: a label left out never inherits the rights of one that is
+/// there. The labels come on top; the process is what identifies.
+#[derive(Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct ProcessHolder {
+    client: Arc<str>,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    session: Option<Arc<str>>,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    run: Option<Arc<str>>,
+    process: ProcessIdentity,
+}
+
+/// Why a label of a holder is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabelError {
+    /// The label is empty; to leave it out is something else.
+    #[error("{part} is empty")]
+    Empty {
+        /// `client`, `session` or `run`.
+        part: &'static str,
+    },
+    /// The label is too long.
+    #[error("{part} has {bytes} bytes, the most is {most}")]
+    TooLong {
+        /// `client`, `session` or `run`.
+        part: &'static str,
+        /// Its length.
+        bytes: usize,
+        /// The longest that is allowed.
+        most: usize,
+    },
+    /// A character that the label may not have there.
+    #[error("{part} has a character at byte {at} that is not allowed there")]
+    Character {
+        /// `client`, `session` or `run`.
+        part: &'static str,
+        /// Where it is.
+        at: usize,
+    },
+}
+
+impl LabelError {
+    /// Returns the stable code: always [`Code::InvalidHolder`].
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        Code::InvalidHolder
+    }
+}
+
+impl ProcessHolder {
+    /// Names a holder that is this process, without session and run.
+    ///
+    /// The client is 1 to 128 ASCII characters: first a letter or digit, then also `.`, `_`, `:` and
+    /// `-`.
+    ///
+    /// # Errors
+    ///
+    /// [`LabelError`] says what is wrong with the client.
+    pub fn new(client: &str, process: ProcessIdentity) -> Result<Self, LabelError> {
+        check_client(client)?;
+        Ok(Self {
+            client: Arc::from(client),
+            session: None,
+            run: None,
+            process,
+        })
+    }
+
+    /// Adds the session: 1 to 256 bytes without NUL.
+    ///
+    /// # Errors
+    ///
+    /// [`LabelError`] says what is wrong with it.
+    pub fn with_session(mut self, session: &str) -> Result<Self, LabelError> {
+        check_label("session", session)?;
+        self.session = Some(Arc::from(session));
+        Ok(self)
+    }
+
+    /// Adds the run: 1 to 256 bytes without NUL.
+    ///
+    /// # Errors
+    ///
+    /// [`LabelError`] says what is wrong with it.
+    pub fn with_run(mut self, run: &str) -> Result<Self, LabelError> {
+        check_label("run", run)?;
+        self.run = Some(Arc::from(run));
+        Ok(self)
+    }
+
+    /// Returns what the program calls itself.
+    #[must_use]
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+
+    /// Returns the session, if there is one.
+    #[must_use]
+    pub fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Returns the run, if there is one.
+    #[must_use]
+    pub fn run(&self) -> Option<&str> {
+        self.run.as_deref()
+    }
+
+    /// Returns the process.
+    #[must_use]
+    pub const fn process(&self) -> &ProcessIdentity {
+        &self.process
+    }
+}
+
+impl Holder for ProcessHolder {
+    type Target = TargetPath;
+    const KIND: &'static str = "process";
+}
+
+impl fmt::Debug for ProcessHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.client)?;
+        for label in [&self.session, &self.run].into_iter().flatten() {
+            write!(f, "/{label:?}")?;
+        }
+        write!(f, " [{}]", self.process)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for ProcessHolder {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Parts {
+            client: String,
+            session: Option<String>,
+            run: Option<String>,
+            process: ProcessIdentity,
+        }
+        let parts = Parts::deserialize(d)?;
+        let build = || {
+            let mut holder = Self::new(&parts.client, parts.process)?;
+            if let Some(session) = &parts.session {
+                holder = holder.with_session(session)?;
+            }
+            if let Some(run) = &parts.run {
+                holder = holder.with_run(run)?;
+            }
+            Ok::<_, LabelError>(holder)
+        };
+        build().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A path whose users count as occupants of a resource.
+///
+/// Any bytes a file system takes; absolute, so that it means one place to every reader.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetPath(Arc<Path>);
+
+/// Why a path is no target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetPathError {
+    /// It depends on somebody's working directory.
+    #[error("target path is not absolute")]
+    NotAbsolute,
+    /// It has a NUL, which no path has.
+    #[error("target path has a NUL byte")]
+    Nul,
+}
+
+impl TargetPath {
+    /// Takes an absolute path as it is; nothing is resolved.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetPathError`] says what is wrong with it.
+    pub fn new(path: impl Into<PathBuf>) -> Result<Self, TargetPathError> {
+        let path = path.into();
+        if path.as_os_str().as_encoded_bytes().contains(&0) {
+            return Err(TargetPathError::Nul);
+        }
+        if !path.is_absolute() {
+            return Err(TargetPathError::NotAbsolute);
+        }
+        Ok(Self(Arc::from(path)))
+    }
+
+    /// Returns the path.
+    #[must_use]
+    pub fn as_path(&self) -> &Path {
+        &self.0
+    }
+}
+
+fn check_client(client: &str) -> Result<(), LabelError> {
+    let part = "client";
+    check_length(part, client, CLIENT_BYTES)?;
+    let allowed = |at: usize, byte: u8| {
+        byte.is_ascii_alphanumeric() || (at > 0 && matches!(byte, b'.' | b'_' | b':' | b'-'))
+    };
+    match client
+        .bytes()
+        .enumerate()
+        .find(|&(at, byte)| !allowed(at, byte))
+    {
+        Some((at, _)) => Err(LabelError::Character { part, at }),
+        None => Ok(()),
+    }
+}
+
+fn check_label(part: &'static str, label: &str) -> Result<(), LabelError> {
+    check_length(part, label, LABEL_BYTES)?;
+    match label.bytes().position(|byte| byte == 0) {
+        Some(at) => Err(LabelError::Character { part, at }),
+        None => Ok(()),
+    }
+}
+
+const fn check_length(part: &'static str, label: &str, most: usize) -> Result<(), LabelError> {
+    if label.is_empty() {
+        return Err(LabelError::Empty { part });
+    }
+    if label.len() > most {
+        return Err(LabelError::TooLong {
+            part,
+            bytes: label.len(),
+            most,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! Every bound of this crate on what others hand in, in one place.
+
+/// The longest client name, in ASCII characters.
+pub const CLIENT_BYTES: usize = 128;
+
+/// The longest session or run label, in bytes of UTF-8.
+pub const LABEL_BYTES: usize = 256;

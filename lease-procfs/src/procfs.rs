@@ -1,0 +1,123 @@
+//! Where processes are looked at, and what the kernel there can do.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+#[cfg(not(target_os = "linux"))]
+use crate::elsewhere as system;
+#[cfg(target_os = "linux")]
+use crate::linux as system;
+
+#[cfg(target_os = "linux")]
+use crate::own::Own;
+
+/// What the running kernel can do.
+///
+/// Each of these has a fall-back, which the `without_` methods force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kernel {
+    /// `pidfd_open` (Linux 5.3), and nothing here forbids it.
+    pub pidfd: bool,
+    /// The pidfd's inode identifies a process for ever (Linux 6.9).
+    pub pidfs: bool,
+    /// A namespace can be asked for a number of its own (Linux 6.18).
+    pub namespace_ids: bool,
+}
+
+impl Kernel {
+    /// Asks the running kernel, by looking this process up.
+    #[must_use]
+    pub fn detect() -> Self {
+        system::detect()
+    }
+
+    /// Goes without `pidfd_open`, and so without pidfs.
+    #[must_use]
+    pub const fn without_pidfd(mut self) -> Self {
+        self.pidfd = false;
+        self.pidfs = false;
+        self
+    }
+
+    /// Goes without inodes of pidfds.
+    #[must_use]
+    pub const fn without_pidfs(mut self) -> Self {
+        self.pidfs = false;
+        self
+    }
+
+    /// Goes without numbers of namespaces.
+    #[must_use]
+    pub const fn without_namespace_ids(mut self) -> Self {
+        self.namespace_ids = false;
+        self
+    }
+}
+
+/// A `/proc`, the kernel behind it, and what this process saw of itself there.
+///
+/// What a process knows of itself (boot id, namespaces) is read once, when this is made, and again
+/// in every forked child. A process that moves itself into another time namespace makes a new one.
+/// A clone is cheap.
+#[derive(Clone, Debug)]
+pub struct ProcFs {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    root: PathBuf,
+    kernel: Kernel,
+    #[cfg(target_os = "linux")]
+    own: Own,
+}
+
+impl ProcFs {
+    /// Looks at `/proc`.
+    ///
+    /// It cannot fail: what could not be read is doubt in every verdict, and refuses descriptions.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::at("/proc", Kernel::detect())
+    }
+
+    /// Looks at a `/proc` that is mounted elsewhere, or goes without something the kernel has.
+    #[must_use]
+    pub fn at(root: impl Into<PathBuf>, kernel: Kernel) -> Self {
+        let root = root.into();
+        // Mount points are listed by their real path.
+        let root = root.canonicalize().unwrap_or(root);
+        Self {
+            inner: Arc::new(Inner {
+                #[cfg(target_os = "linux")]
+                own: system::read_own(&root, kernel),
+                root,
+                kernel,
+            }),
+        }
+    }
+
+    /// Returns where this `/proc` is mounted.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.inner.root
+    }
+
+    /// Returns what the kernel can do.
+    #[must_use]
+    pub fn kernel(&self) -> Kernel {
+        self.inner.kernel
+    }
+
+    /// Hands what this process knows of itself to `use_it`, and reads it anew in a forked child.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn with_own<T>(&self, use_it: impl FnOnce(&Own) -> T) -> T {
+        let kept = &self.inner.own;
+        if kept.launch.is_some() && kept.launch == system::launch_if_made() {
+            use_it(kept)
+        } else {
+            use_it(&system::read_own(&self.inner.root, self.inner.kernel))
+        }
+    }
+}

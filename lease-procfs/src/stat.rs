@@ -1,0 +1,95 @@
+//! Parses `/proc/<pid>/stat`, as bytes.
+
+use crate::id::StartTicks;
+
+/// What identity needs from one `stat` line.
+///
+/// Source: `proc_pid_stat(5)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stat {
+    /// Field 3: the state of the *leader thread*. `Z` is not death: other threads may still run.
+    pub state: u8,
+    /// Field 22.
+    pub start_ticks: StartTicks,
+}
+
+/// Why bytes are no `stat` line. It never means that the process is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StatError {
+    /// There is no `)`, so no end of the process name.
+    #[error("stat has no end of the process name")]
+    NoName,
+    /// The line ends too early.
+    #[error("stat has {found} fields after the process name, at least 20 are needed")]
+    TooFewFields {
+        /// How many there are.
+        found: usize,
+    },
+    /// The state is not one letter.
+    #[error("stat field 3 is not a state letter")]
+    NotAState,
+    /// A field is not a whole number of 64 bits.
+    #[error("stat field {field} is not a whole number")]
+    NotANumber {
+        /// Which field, counted as the manual page does.
+        field: usize,
+    },
+}
+
+impl Stat {
+    /// Reads one line.
+    ///
+    /// The name may hold any bytes, blanks, parentheses and newlines among them, and what comes
+    /// after it holds none, so fields are counted from the last `)`.
+    ///
+    /// # Errors
+    ///
+    /// [`StatError`] if the line is not one the kernel prints.
+    pub fn parse(line: &[u8]) -> Result<Self, StatError> {
+        let close = line
+            .iter()
+            .rposition(|&byte| byte == b')')
+            .ok_or(StatError::NoName)?;
+        let rest = line.get(close.saturating_add(1)..).unwrap_or_default();
+        let mut fields = rest
+            .split(u8::is_ascii_whitespace)
+            .filter(|field| !field.is_empty());
+        let count = fields.clone().count();
+        if count <= START_INDEX {
+            return Err(StatError::TooFewFields { found: count });
+        }
+        let state = match fields.next() {
+            Some(&[letter]) if letter.is_ascii_alphabetic() => letter,
+            Some(_) | None => return Err(StatError::NotAState),
+        };
+        // The state was taken, so the index is one less.
+        let start = fields
+            .nth(START_INDEX.saturating_sub(1))
+            .unwrap_or_default();
+        Ok(Self {
+            state,
+            start_ticks: number(start)
+                .map(StartTicks::new)
+                .ok_or(StatError::NotANumber { field: 22 })?,
+        })
+    }
+
+    /// Tells whether the leader thread has exited. The process may still run.
+    #[must_use]
+    pub const fn leader_exited(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+/// Where `starttime` stands after the name: `state` is field 3 and index 0.
+const START_INDEX: usize = 19;
+
+fn number(field: &[u8]) -> Option<u64> {
+    // `parse` alone would take a plus sign.
+    if !field.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    str::from_utf8(field).ok()?.parse().ok()
+}

@@ -1,0 +1,202 @@
+//! System calls, and the two places that need `unsafe`.
+#![expect(
+    unsafe_code,
+    reason = "a page that forked children find wiped, and one ioctl without a wrapper"
+)]
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{Errno, Result};
+use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::path::Arg;
+use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::id::{LaunchId, Pid};
+
+/// What `fstatfs` says of a pidfd that has an inode of its own.
+const PIDFS_MAGIC: u64 = 0x5049_4446;
+
+/// What `fstatfs` says of a file of `/proc`.
+const PROC_MAGIC: u64 = 0x9fa0;
+
+/// Returns the number of this process in its own pid namespace.
+pub(crate) fn own_pid() -> Option<Pid> {
+    let pid = rustix::process::getpid().as_raw_nonzero().get();
+    Pid::new(pid.into()).ok()
+}
+
+/// Opens a pidfd. The number must name a process, not a thread.
+pub(crate) fn open_pidfd(pid: Pid) -> Result<OwnedFd> {
+    pidfd_open(raw(pid)?, PidfdFlags::empty())
+}
+
+/// Returns the inode of a pidfd, unique where the pidfd is of pidfs.
+pub(crate) fn inode(fd: BorrowedFd<'_>) -> Result<u64> {
+    Ok(rustix::fs::fstat(fd)?.st_ino)
+}
+
+/// Tells whether a pidfd is of pidfs.
+pub(crate) fn is_pidfs(pidfd: BorrowedFd<'_>) -> bool {
+    has_magic(pidfd, PIDFS_MAGIC)
+}
+
+/// Tells whether a file lies in a `/proc`.
+pub(crate) fn is_proc(file: BorrowedFd<'_>) -> bool {
+    has_magic(file, PROC_MAGIC)
+}
+
+/// Tells whether the process behind a pidfd has exited, without waiting.
+pub(crate) fn has_exited(pidfd: BorrowedFd<'_>) -> Result<bool> {
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+    Ok(poll(&mut fds, Some(&now))? != 0)
+}
+
+/// Asks the kernel whether a number of our pid namespace names anything. Nothing is sent.
+pub(crate) fn signal_zero(pid: Pid) -> Result<()> {
+    rustix::process::test_kill_process(raw(pid)?)
+}
+
+/// Opens a file for reading.
+pub(crate) fn open(path: impl Arg) -> Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Fills `buffer` from a file and returns how much there was; a full buffer may mean more.
+pub(crate) fn read(file: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match rustix::io::read(file.as_fd(), rest) {
+            Ok(0) => break,
+            Ok(count) => filled = filled.saturating_add(count),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(filled)
+}
+
+/// Asks a namespace's file for the number the kernel gives only once in a boot.
+pub(crate) fn namespace_id(file: BorrowedFd<'_>) -> Result<u64> {
+    /// `NS_GET_ID` of `linux/nsfs.h`.
+    const NS_GET_ID: Opcode = opcode::read::<u64>(0xb7, 13);
+    // SAFETY: NS_GET_ID writes one u64 and nothing else; a kernel without it answers ENOTTY, and so
+    // does a file that is no namespace.
+    unsafe { ioctl(file, Getter::<NS_GET_ID, u64>::new()) }
+}
+
+/// Returns the launch of this program image, and makes it at the first call after start or fork.
+///
+/// `None` where the kernel gives no such page, or no random numbers.
+pub(crate) fn launch() -> Option<LaunchId> {
+    let page = launch_page()?;
+    let mut random = [0_u64; 2];
+    for (word, place) in page.iter().zip(&mut random) {
+        *place = match word.load(Ordering::Acquire) {
+            // The first of several threads wins, word by word; all of them then read the same.
+            0 => {
+                let drawn = random_word()?;
+                match word.compare_exchange(0, drawn, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_zero) => drawn,
+                    Err(theirs) => theirs,
+                }
+            }
+            drawn => drawn,
+        };
+    }
+    let [high, low] = random;
+    LaunchId::from_words(high, low)
+}
+
+/// Returns the launch if it was made since start or fork. Two loads.
+pub(crate) fn launch_if_made() -> Option<LaunchId> {
+    let page = NonNull::new(PAGE.load(Ordering::Acquire))?;
+    // SAFETY: see `launch_page`.
+    let [high, low] = unsafe { page.as_ref() };
+    LaunchId::from_words(high.load(Ordering::Acquire), low.load(Ordering::Acquire))
+}
+
+/// The two words of the launch, in a page of their own; null until the first call.
+///
+/// No lock and no `OnceLock`: a fork could happen while another thread holds it, and the child would
+/// wait for ever.
+static PAGE: AtomicPtr<[AtomicU64; 2]> = AtomicPtr::new(std::ptr::null_mut());
+
+const PAGE_BYTES: usize = size_of::<[AtomicU64; 2]>();
+
+fn launch_page() -> Option<&'static [AtomicU64; 2]> {
+    let page = match NonNull::new(PAGE.load(Ordering::Acquire)) {
+        Some(page) => page,
+        None => publish(wiped_page()?)?,
+    };
+    // SAFETY: PAGE only ever holds a mapping made by `wiped_page`, which is never unmapped once it
+    // was published. Zeroes are valid atomics, the mapping is aligned to a page, and the kernel
+    // changes it only in a forked child, to zeroes, before the child runs.
+    Some(unsafe { page.as_ref() })
+}
+
+/// Publishes a page, or gives it back and returns the one another thread published first.
+fn publish(page: NonNull<[AtomicU64; 2]>) -> Option<NonNull<[AtomicU64; 2]>> {
+    let null = std::ptr::null_mut();
+    match PAGE.compare_exchange(null, page.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_null) => Some(page),
+        Err(theirs) => {
+            // SAFETY: the mapping was made by `wiped_page` with this length and nobody has seen it.
+            // If it cannot be unmapped, one page stays for the life of the process.
+            let _unmapped = unsafe { munmap(page.as_ptr().cast(), PAGE_BYTES) };
+            NonNull::new(theirs)
+        }
+    }
+}
+
+/// Maps a page of zeroes that is zeroes again in every forked child.
+fn wiped_page() -> Option<NonNull<[AtomicU64; 2]>> {
+    // SAFETY: a new private mapping where the kernel chooses overlaps nothing.
+    let mapped = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            PAGE_BYTES,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    };
+    let page = NonNull::new(mapped.ok()?.cast::<[AtomicU64; 2]>())?;
+    // SAFETY: exactly the mapping made above, which nobody else knows.
+    let wiped = unsafe { madvise(page.as_ptr().cast(), PAGE_BYTES, Advice::LinuxWipeOnFork) };
+    if wiped.is_err() {
+        // SAFETY: as above; a launch that a child inherits is worse than none.
+        let _unmapped = unsafe { munmap(page.as_ptr().cast(), PAGE_BYTES) };
+        return None;
+    }
+    Some(page)
+}
+
+/// Draws a word that is not zero.
+fn random_word() -> Option<u64> {
+    let mut bytes = [0; size_of::<u64>()];
+    let drawn = getrandom(&mut bytes, GetRandomFlags::empty()).ok()?;
+    if drawn < bytes.len() {
+        return None;
+    }
+    // One in 2^64 draws is zero, which would mean that there is none.
+    Some(u64::from_ne_bytes(bytes).max(1))
+}
+
+fn raw(pid: Pid) -> Result<rustix::process::Pid> {
+    rustix::process::Pid::from_raw(pid.get()).ok_or(Errno::INVAL)
+}
+
+fn has_magic(file: BorrowedFd<'_>, magic: u64) -> bool {
+    // The type of the field differs between machines; the numbers are small and positive.
+    rustix::fs::fstatfs(file)
+        .is_ok_and(|found| u64::try_from(found.f_type).is_ok_and(|t| t == magic))
+}

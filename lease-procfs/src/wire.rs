@@ -1,0 +1,132 @@
+//! Forms that serde needs and JSON readers agree on.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::{Serialize, Serializer};
+
+use crate::id::{BootId, LaunchId, Pid, StartTicks, plain_number};
+
+/// The largest integer that every JSON reader keeps: 2^53.
+const EXACT: u64 = 1 << 53;
+
+/// `u64`: a number up to 2^53, decimal text above.
+pub(crate) mod wide {
+    use super::{Deserialize as _, Deserializer, Serialize as _, Serializer, Wide};
+
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde asks for this shape"
+    )]
+    pub(crate) fn serialize<S: Serializer>(number: &u64, s: S) -> Result<S::Ok, S::Error> {
+        Wide(*number).serialize(s)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<u64, D::Error> {
+        Wide::deserialize(d).map(|wide| wide.0)
+    }
+}
+
+/// The same for what may be missing.
+pub(crate) mod wide_option {
+    use super::{Deserialize as _, Deserializer, Serialize as _, Serializer, Wide};
+
+    #[expect(clippy::ref_option, reason = "serde asks for this shape")]
+    pub(crate) fn serialize<S: Serializer>(number: &Option<u64>, s: S) -> Result<S::Ok, S::Error> {
+        number.map(Wide).serialize(s)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+        Ok(Option::<Wide>::deserialize(d)?.map(|wide| wide.0))
+    }
+}
+
+/// An integer that every reader keeps exactly.
+struct Wide(u64);
+
+impl Serialize for Wide {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        if self.0 <= EXACT {
+            s.serialize_u64(self.0)
+        } else {
+            s.collect_str(&self.0)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Wide {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(untagged)]
+        enum Either<'a> {
+            Number(u64),
+            Text(Cow<'a, str>),
+        }
+        match Either::deserialize(d)? {
+            Either::Number(number) => Ok(Self(number)),
+            Either::Text(text) => plain_number(&text)
+                .map(Self)
+                .ok_or_else(|| D::Error::custom("not a plain decimal number of 64 bits")),
+        }
+    }
+}
+
+impl Serialize for StartTicks {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        Wide(self.get()).serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for StartTicks {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Wide::deserialize(d).map(|wide| Self::new(wide.0))
+    }
+}
+
+impl Serialize for Pid {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_i32(self.get())
+    }
+}
+
+impl<'de> Deserialize<'de> for Pid {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::new(i64::deserialize(d)?).map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for BootId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BootId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        from_text(d)
+    }
+}
+
+impl Serialize for LaunchId {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for LaunchId {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        from_text(d)
+    }
+}
+
+/// Reads a value through its text form.
+fn from_text<'de, D, T>(d: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: FromStr<Err: Display>,
+{
+    let text = Cow::<'de, str>::deserialize(d)?;
+    text.parse().map_err(D::Error::custom)
+}
