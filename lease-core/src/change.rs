@@ -76,7 +76,10 @@ pub enum Detail {
         /// Which one.
         op: OpId,
         /// How long it was in flight.
-        #[cfg_attr(feature = "serde", serde(with = "crate::wire::nanos", rename = "took_ns"))]
+        #[cfg_attr(
+            feature = "serde",
+            serde(with = "crate::wire::nanos", rename = "took_ns")
+        )]
         took: Duration,
         /// How many are in flight now.
         in_flight: u32,
@@ -95,7 +98,10 @@ pub enum Detail {
     /// A lease was released.
     Released {
         /// How long it was held.
-        #[cfg_attr(feature = "serde", serde(with = "crate::wire::nanos", rename = "held_ns"))]
+        #[cfg_attr(
+            feature = "serde",
+            serde(with = "crate::wire::nanos", rename = "held_ns")
+        )]
         held: Duration,
         /// The holder had exited, and that is proven.
         exited: bool,
@@ -105,7 +111,10 @@ pub enum Detail {
         /// How many operations were in flight.
         in_flight: u32,
         /// The time since the last progress.
-        #[cfg_attr(feature = "serde", serde(with = "crate::wire::nanos", rename = "idle_ns"))]
+        #[cfg_attr(
+            feature = "serde",
+            serde(with = "crate::wire::nanos", rename = "idle_ns")
+        )]
         idle: Duration,
         /// The term was over already.
         expired: bool,
@@ -113,7 +122,10 @@ pub enum Detail {
     /// A lease ended with its term.
     Reclaimed {
         /// The time since the last progress.
-        #[cfg_attr(feature = "serde", serde(with = "crate::wire::nanos", rename = "idle_ns"))]
+        #[cfg_attr(
+            feature = "serde",
+            serde(with = "crate::wire::nanos", rename = "idle_ns")
+        )]
         idle: Duration,
         /// What noticed it.
         observed_by: ObservedBy,

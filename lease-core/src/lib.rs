@@ -21,10 +21,12 @@ mod key;
 pub mod limits;
 mod liveness;
 mod operation;
+mod outcome;
 mod plan;
 mod policy;
 mod receipt;
 mod refusal;
+mod registry;
 mod time;
 #[cfg(feature = "serde")]
 mod wire;
@@ -43,6 +45,7 @@ pub use kernel::{
 pub use key::{KeyError, ResourceKey};
 pub use liveness::{Answer, Evidence, HolderLiveness, Locality, Question, Verdict};
 pub use operation::{Claim, OperationKind};
+pub use outcome::Outcome;
 pub use plan::{Cells, Fresh, Grant, Plan, Subject};
 pub use policy::{
     Again, Capabilities, LeasePolicy, OnExpiry, Order, PolicyBuilder, PolicyError, ProcessProof,
@@ -50,4 +53,5 @@ pub use policy::{
 };
 pub use receipt::{Note, RECEIPT_SCHEMA, Receipt};
 pub use refusal::{Behind, Bounded, Counter, Held, Mismatch, Refusal, TtlFault, Verb};
+pub use registry::{LeaseView, Receipts, Registry, Settled, Step, Turn};
 pub use time::{Clock, Moment};

@@ -117,7 +117,7 @@ pub trait Cells<H> {
     /// Stores the cell of a new lease, in place of what was there, and says where it is.
     fn put(&mut self, key: &ResourceKey, cell: Cell<H>) -> Slot;
 
-    /// Lets `edit` change the cell of `key` and stores what it made of it.
+    /// Lets `edit` change the cell of `key`, but never its holder, and stores what it made of it.
     ///
     /// `hint` says where the cell may be.
     fn edit(&mut self, key: &ResourceKey, hint: Slot, edit: &mut dyn FnMut(&mut Cell<H>)) -> Slot;
@@ -308,6 +308,9 @@ fn change<H: Clone>(
     now: Moment,
     cells: &mut impl Cells<H>,
 ) -> Slot {
+    if let Edit::Adopt { .. } = edit {
+        return rehold(key, at, edit, now, cells);
+    }
     let mut edit = Some(edit);
     cells.edit(key, at.slot, &mut |cell| {
         let same = cell.lease.as_mut().filter(|lease| lease.token == at.token);
@@ -319,6 +322,31 @@ fn change<H: Clone>(
             lease.apply(edit, now);
         }
     })
+}
+
+/// Stores the lease of `key` anew under its next holder, since drivers find leases by holder.
+fn rehold<H: Clone>(
+    key: &ResourceKey,
+    at: At,
+    edit: Edit<H>,
+    now: Moment,
+    cells: &mut impl Cells<H>,
+) -> Slot {
+    let mut present = None;
+    let slot = cells.edit(key, at.slot, &mut |cell| {
+        present = cell.lease.clone().filter(|lease| lease.token == at.token);
+    });
+    debug_assert!(
+        present.is_some(),
+        "a plan is committed to the scene it was made for"
+    );
+    match present {
+        Some(mut lease) => {
+            lease.apply(edit, now);
+            cells.put(key, Cell { lease: Some(lease) })
+        }
+        None => slot,
+    }
 }
 
 impl<H> Lease<H> {

@@ -32,7 +32,11 @@ impl Expiry {
     /// Takes the earliest timer, if it lies strictly before `now`.
     pub(super) fn pop_due(&mut self, now: Moment) -> Option<Timer> {
         let Reverse((expires, ..)) = self.timers.peek()?;
-        if now > *expires { self.timers.pop().map(|Reverse(timer)| timer) } else { None }
+        if now > *expires {
+            self.timers.pop().map(|Reverse(timer)| timer)
+        } else {
+            None
+        }
     }
 
     /// The last moment at which no term can be over.

@@ -25,7 +25,11 @@ pub struct Receipts<H> {
 
 impl<H> Log<H> {
     pub(super) const fn new(most: usize) -> Self {
-        Self { kept: VecDeque::new(), most, missed: 0 }
+        Self {
+            kept: VecDeque::new(),
+            most,
+            missed: 0,
+        }
     }
 
     /// Whether anybody keeps receipts; building one for nobody is wasted.

@@ -45,7 +45,10 @@ struct Node<H> {
     bytes: usize,
     hash: u64,
     parent: u32,
-    children: Vec<u32>,
+    /// The children are a doubly linked list, so that one of a million leaves at once.
+    first_child: u32,
+    next_sibling: u32,
+    prev_sibling: u32,
     cell: Cell<H>,
     /// Whether a timer for this lease is in the expiry heap.
     timed: bool,
@@ -57,12 +60,15 @@ struct Node<H> {
 
 impl<H> Node<H> {
     fn text(&self) -> &str {
-        self.key.as_ref().and_then(|key| key.as_str().get(..self.bytes)).unwrap_or_default()
+        self.key
+            .as_ref()
+            .and_then(|key| key.as_str().get(..self.bytes))
+            .unwrap_or_default()
     }
 
     /// Whether nothing needs this node any more.
     fn idle(&self) -> bool {
-        self.cell.lease.is_none() && self.waiters.is_empty() && self.children.is_empty()
+        self.cell.lease.is_none() && self.waiters.is_empty() && self.first_child == NONE
     }
 }
 
@@ -86,7 +92,10 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// How many nodes and timers are kept, for the test that nothing is left behind.
     pub(super) fn footprint(&self) -> (usize, usize) {
-        (self.nodes.len().saturating_sub(self.free.len()), self.expiry.len())
+        (
+            self.nodes.len().saturating_sub(self.free.len()),
+            self.expiry.len(),
+        )
     }
 
     pub(super) const fn expiry(&self) -> &Expiry {
@@ -103,7 +112,11 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     fn find(&self, text: &str) -> Option<u32> {
         let hash = self.hasher.hash_one(text);
-        self.by_text.find(hash, |&place| self.node(place).is_some_and(|n| n.text() == text)).copied()
+        self.by_text
+            .find(hash, |&place| {
+                self.node(place).is_some_and(|n| n.text() == text)
+            })
+            .copied()
     }
 
     /// The held cell at `place`.
@@ -115,14 +128,19 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// The held cell of `key`, at the hinted place if the token is there.
     pub(super) fn cell(&self, key: &ResourceKey, hint: Option<At>) -> Option<&Cell<H>> {
-        self.place(key, hint).and_then(|place| self.node(place)).map(|node| &node.cell)
+        self.place(key, hint)
+            .and_then(|place| self.node(place))
+            .map(|node| &node.cell)
     }
 
     fn place(&self, key: &ResourceKey, hint: Option<At>) -> Option<u32> {
         let hinted = hint.and_then(|at| at.slot.get().map(|place| (place, at.token)));
         if let Some((place, token)) = hinted
             && let Some((held, cell)) = self.held_at(place)
-            && cell.lease.as_ref().is_some_and(|lease| lease.token == token)
+            && cell
+                .lease
+                .as_ref()
+                .is_some_and(|lease| lease.token == token)
             && held == key
         {
             return Some(place);
@@ -132,43 +150,59 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Every held cell, in no promised order.
     pub(super) fn all(&self) -> impl Iterator<Item = (&ResourceKey, &Lease<H>)> {
-        self.nodes.iter().filter_map(|node| Some((node.key.as_ref()?, node.cell.lease.as_ref()?)))
+        self.nodes
+            .iter()
+            .filter_map(|node| Some((node.key.as_ref()?, node.cell.lease.as_ref()?)))
     }
 
     /// Every held cell of `holder`.
     pub(super) fn of_holder(&self, holder: &H) -> Vec<(&ResourceKey, &Cell<H>)> {
-        let places = self.by_holder.get(holder).map(Vec::as_slice).unwrap_or_default();
-        places.iter().filter_map(|&place| self.held_at(place)).collect()
+        let places = self
+            .by_holder
+            .get(holder)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        places
+            .iter()
+            .filter_map(|&place| self.held_at(place))
+            .collect()
     }
 
     /// The held cells that overlap `key`, without its own.
-    pub(super) fn near<'a>(&'a self, key: &ResourceKey, out: &mut Vec<(&'a ResourceKey, &'a Cell<H>)>) {
+    pub(super) fn near<'a>(
+        &'a self,
+        key: &ResourceKey,
+        out: &mut Vec<(&'a ResourceKey, &'a Cell<H>)>,
+    ) {
         if self.held == 0 {
             return;
         }
         let above = key.ancestors().filter_map(|text| self.find(text));
         out.extend(above.filter_map(|place| self.held_at(place)));
         if let Some(place) = self.find(key.as_str()) {
-            self.below(place, |node| node.held_below, |place| out.extend(self.held_at(place)));
+            self.below(
+                place,
+                |node| node.held_below,
+                |place| out.extend(self.held_at(place)),
+            );
         }
     }
 
     /// Visits what lies strictly below `place`, where `count` says that there is something.
-    fn below<'a>(
-        &'a self,
-        place: u32,
-        count: impl Fn(&Node<H>) -> usize,
-        mut visit: impl FnMut(u32),
-    ) {
-        let mut open = Vec::new();
-        let children = |place: u32| {
-            let node = self.node(place).filter(|node| count(node) > 0);
-            node.map(|node| node.children.as_slice()).unwrap_or_default()
+    fn below(&self, place: u32, count: impl Fn(&Node<H>) -> usize, mut visit: impl FnMut(u32)) {
+        let first = |place: u32| {
+            self.node(place)
+                .filter(|node| count(node) > 0)
+                .map_or(NONE, |node| node.first_child)
         };
-        open.extend_from_slice(children(place));
+        let mut open = alloc::vec![first(place)];
         while let Some(place) = open.pop() {
+            let Some(node) = self.node(place) else {
+                continue;
+            };
             visit(place);
-            open.extend_from_slice(children(place));
+            open.push(node.next_sibling);
+            open.push(first(place));
         }
     }
 
@@ -183,13 +217,17 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         let from = after.map_or(Unbounded, Excluded);
         let mut next: Option<WaiterId> = None;
         let mut look = |place: u32| {
-            let first = self.node(place).and_then(|node| node.waiters.range((from, Unbounded)).next());
+            let first = self
+                .node(place)
+                .and_then(|node| node.waiters.range((from, Unbounded)).next());
             next = match (next, first) {
                 (Some(next), Some(first)) => Some(next.min(*first)),
-                (next, first) => next.or(first.copied()),
+                (next, first) => next.or_else(|| first.copied()),
             };
         };
-        key.ancestors().filter_map(|text| self.find(text)).for_each(&mut look);
+        key.ancestors()
+            .filter_map(|text| self.find(text))
+            .for_each(&mut look);
         if let Some(place) = self.find(key.as_str()) {
             look(place);
             self.below(place, |node| node.waiting_below, look);
@@ -203,23 +241,42 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         if let Some(node) = self.node_mut(place) {
             node.waiters.insert(waiter);
         }
-        self.climb(place, |above| above.waiting_below = above.waiting_below.saturating_add(1));
+        self.climb(
+            place,
+            |above| &mut above.waiting_below,
+            usize::saturating_add,
+        );
     }
 
     /// Forgets that `waiter` waits for `key`.
     pub(super) fn remove_waiter(&mut self, key: &ResourceKey, waiter: WaiterId) {
-        let Some(place) = self.find(key.as_str()) else { return };
-        if self.node_mut(place).is_some_and(|node| node.waiters.remove(&waiter)) {
-            self.climb(place, |above| above.waiting_below = above.waiting_below.saturating_sub(1));
+        let Some(place) = self.find(key.as_str()) else {
+            return;
+        };
+        if self
+            .node_mut(place)
+            .is_some_and(|node| node.waiters.remove(&waiter))
+        {
+            self.climb(
+                place,
+                |above| &mut above.waiting_below,
+                usize::saturating_sub,
+            );
             self.prune(place);
         }
     }
 
-    /// Lets `change` see every node above `place`.
-    fn climb(&mut self, place: u32, change: impl Fn(&mut Node<H>)) {
+    /// Counts one up or down in every node above `place`.
+    fn climb(
+        &mut self,
+        place: u32,
+        count: impl Fn(&mut Node<H>) -> &mut usize,
+        step: impl Fn(usize, usize) -> usize,
+    ) {
         let mut above = self.node(place).map_or(NONE, |node| node.parent);
         while let Some(node) = self.node_mut(above) {
-            change(node);
+            let count = count(node);
+            *count = step(*count, 1);
             above = node.parent;
         }
     }
@@ -239,13 +296,17 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     fn insert(&mut self, key: &ResourceKey, bytes: usize, parent: u32) -> u32 {
-        let hash = self.hasher.hash_one(key.as_str().get(..bytes).unwrap_or_default());
+        let hash = self
+            .hasher
+            .hash_one(key.as_str().get(..bytes).unwrap_or_default());
         let node = Node {
             key: Some(key.clone()),
             bytes,
             hash,
             parent,
-            children: Vec::new(),
+            first_child: NONE,
+            next_sibling: self.node(parent).map_or(NONE, |above| above.first_child),
+            prev_sibling: NONE,
             cell: Cell::FREE,
             timed: false,
             waiters: BTreeSet::new(),
@@ -255,13 +316,33 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         let place = self.occupy(node);
         let nodes = &self.nodes;
         let rehash = |&place: &u32| {
-            usize::try_from(place).ok().and_then(|at| nodes.get(at)).map_or(0, |node| node.hash)
+            usize::try_from(place)
+                .ok()
+                .and_then(|at| nodes.get(at))
+                .map_or(0, |node| node.hash)
         };
         self.by_text.insert_unique(hash, place, rehash);
         if let Some(above) = self.node_mut(parent) {
-            above.children.push(place);
+            let next = core::mem::replace(&mut above.first_child, place);
+            if let Some(next) = self.node_mut(next) {
+                next.prev_sibling = place;
+            }
         }
         place
+    }
+
+    /// Takes the node at `place` out of its parent's list.
+    fn unlink(&mut self, place: u32) {
+        let Some(node) = self.node(place) else { return };
+        let (parent, next, prev) = (node.parent, node.next_sibling, node.prev_sibling);
+        if let Some(next) = self.node_mut(next) {
+            next.prev_sibling = prev;
+        }
+        if let Some(prev) = self.node_mut(prev) {
+            prev.next_sibling = next;
+        } else if let Some(above) = self.node_mut(parent) {
+            above.first_child = next;
+        }
     }
 
     fn occupy(&mut self, node: Node<H>) -> u32 {
@@ -283,9 +364,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             if let Ok(entry) = self.by_text.find_entry(hash, |&other| other == place) {
                 entry.remove();
             }
-            if let Some(above) = self.node_mut(parent) {
-                above.children.retain(|&child| child != place);
-            }
+            self.unlink(place);
             if let Some(node) = self.node_mut(place) {
                 node.key = None;
             }
@@ -316,9 +395,15 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             if due.len() >= SWEEP_LEASES {
                 break;
             }
-            let Some((_, place, generation)) = self.expiry.pop_due(now) else { break };
-            let Some(node) = self.node_mut(place) else { continue };
-            let Some(lease) = node.cell.lease.as_ref() else { continue };
+            let Some((_, place, generation)) = self.expiry.pop_due(now) else {
+                break;
+            };
+            let Some(node) = self.node_mut(place) else {
+                continue;
+            };
+            let Some(lease) = node.cell.lease.as_ref() else {
+                continue;
+            };
             if lease.token.generation != generation {
                 continue;
             }
@@ -334,23 +419,33 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// The cells at `places`.
     pub(super) fn at(&self, places: &[u32]) -> Vec<(&ResourceKey, &Cell<H>)> {
-        places.iter().filter_map(|&place| self.held_at(place)).collect()
+        places
+            .iter()
+            .filter_map(|&place| self.held_at(place))
+            .collect()
     }
 
     /// Sets the timer of the lease at `place`, if it needs one and has none.
     fn time(&mut self, place: u32) {
-        let Some(node) = self.node_mut(place) else { return };
-        let Some(lease) = node.cell.lease.as_ref() else { return };
+        let Some(node) = self.node_mut(place) else {
+            return;
+        };
+        let Some(lease) = node.cell.lease.as_ref() else {
+            return;
+        };
         let ends = lease.terms.on_expiry() == OnExpiry::EndIfIdle && lease.ops.is_empty();
-        let (true, false, Some(expires)) = (ends, node.timed, lease.expires) else { return };
+        let (true, false, Some(expires)) = (ends, node.timed, lease.expires) else {
+            return;
+        };
         let timer = (expires, place, lease.token.generation);
         node.timed = true;
         let nodes = &self.nodes;
-        self.expiry.push(timer, self.held, |(_, place, generation)| {
-            let node = usize::try_from(*place).ok().and_then(|at| nodes.get(at));
-            let lease = node.and_then(|node| node.cell.lease.as_ref());
-            lease.is_some_and(|lease| lease.token.generation == *generation)
-        });
+        self.expiry
+            .push(timer, self.held, |(_, place, generation)| {
+                let node = usize::try_from(*place).ok().and_then(|at| nodes.get(at));
+                let lease = node.and_then(|node| node.cell.lease.as_ref());
+                lease.is_some_and(|lease| lease.token.generation == *generation)
+            });
     }
 
     /// Notes whose lease is at `place`.
@@ -380,7 +475,9 @@ impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
     fn put(&mut self, key: &ResourceKey, cell: Cell<H>) -> Slot {
         let place = self.ensure(key);
         let holder = cell.lease.as_ref().map(|lease| lease.holder.clone());
-        let Some(node) = self.node_mut(place) else { return Slot::NONE };
+        let Some(node) = self.node_mut(place) else {
+            return Slot::NONE;
+        };
         node.key = Some(key.clone());
         node.timed = false;
         let old = core::mem::replace(&mut node.cell, cell);
@@ -388,7 +485,7 @@ impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
             Some(old) => self.belonged(place, &old.holder),
             None => {
                 self.held = self.held.saturating_add(1);
-                self.climb(place, |above| above.held_below = above.held_below.saturating_add(1));
+                self.climb(place, |above| &mut above.held_below, usize::saturating_add);
             }
         }
         if let Some(holder) = holder {
@@ -399,33 +496,35 @@ impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
     }
 
     fn edit(&mut self, key: &ResourceKey, hint: Slot, edit: &mut dyn FnMut(&mut Cell<H>)) -> Slot {
-        let hinted = hint.get().filter(|&place| self.held_at(place).is_some_and(|(at, _)| at == key));
-        let Some(place) = hinted.or_else(|| self.find(key.as_str())) else { return Slot::NONE };
-        let Some(node) = self.node_mut(place) else { return Slot::NONE };
-        let handovers = |cell: &Cell<H>| cell.lease.as_ref().map(|lease| lease.handovers);
-        let before = handovers(&node.cell);
-        let old = node.cell.lease.as_ref().map(|lease| lease.holder.clone());
+        let hinted = hint
+            .get()
+            .filter(|&place| self.held_at(place).is_some_and(|(at, _)| at == key));
+        let Some(place) = hinted.or_else(|| self.find(key.as_str())) else {
+            return Slot::NONE;
+        };
+        let Some(node) = self.node_mut(place) else {
+            return Slot::NONE;
+        };
         edit(&mut node.cell);
-        if handovers(&node.cell) != before {
-            let new = node.cell.lease.as_ref().map(|lease| lease.holder.clone());
-            if let (Some(old), Some(new)) = (old, new) {
-                self.belonged(place, &old);
-                self.belongs(place, &new);
-            }
-        }
         self.time(place);
         Slot::new(place)
     }
 
     fn remove(&mut self, key: &ResourceKey, hint: Slot) {
-        let hinted = hint.get().filter(|&place| self.held_at(place).is_some_and(|(at, _)| at == key));
-        let Some(place) = hinted.or_else(|| self.find(key.as_str())) else { return };
-        let Some(node) = self.node_mut(place) else { return };
+        let hinted = hint
+            .get()
+            .filter(|&place| self.held_at(place).is_some_and(|(at, _)| at == key));
+        let Some(place) = hinted.or_else(|| self.find(key.as_str())) else {
+            return;
+        };
+        let Some(node) = self.node_mut(place) else {
+            return;
+        };
         node.timed = false;
         if let Some(lease) = node.cell.lease.take() {
             self.held = self.held.saturating_sub(1);
             self.belonged(place, &lease.holder);
-            self.climb(place, |above| above.held_below = above.held_below.saturating_sub(1));
+            self.climb(place, |above| &mut above.held_below, usize::saturating_sub);
         }
         self.prune(place);
     }

@@ -1,0 +1,303 @@
+//! Whoever frees a resource hands it over in the same call.
+
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+
+use super::queue::Waiter;
+use super::{Committed, Registry, Settled, Step, Turn, refused};
+use crate::action::{Action, Scene, Wait, WaiterId};
+use crate::change::{Change, Detail};
+use crate::code::Code;
+use crate::decide::{Decision, decide, sweep};
+use crate::holder::Holder;
+use crate::key::ResourceKey;
+use crate::liveness::{Question, Verdict};
+use crate::receipt::Receipt;
+use crate::refusal::Refusal;
+
+/// Why somebody who waits may go now.
+#[derive(Debug)]
+pub(super) enum Cause<H> {
+    /// Something that overlaps this key ended or left the queue.
+    Freed(ResourceKey),
+    /// This writer became a holder: it re-enters, and passes waiters whom its new lease blocks.
+    Holds(H),
+    /// A holder is proven gone.
+    Proven,
+}
+
+impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
+    /// Sweeps as observed by `action`, serves who can go, and ends waits whose deadline has come.
+    pub(super) fn settle_due(&mut self, action: &Action<H>, turn: &mut Turn<'_>) -> Vec<Change> {
+        let mut causes = Vec::new();
+        let swept = self.sweep(action, &mut causes, turn);
+        let dead = |verdict: &Verdict| matches!(verdict, Verdict::Dead(_));
+        if turn.seen.answers.iter().any(|answer| dead(&answer.verdict)) {
+            causes.push(Cause::Proven);
+        }
+        self.pass_on(causes, turn);
+        while let Some(waiter) = self.queue.timed_out(turn.seen.now) {
+            if let Some(gone) = self.withdraw(waiter, Code::WaitTimedOut, turn) {
+                let waited = turn.seen.now.since(gone.since);
+                self.settle(waiter, gone.key, Err(Refusal::TimedOut { waiter, waited }));
+            }
+        }
+        swept
+    }
+
+    fn sweep(
+        &mut self,
+        action: &Action<H>,
+        causes: &mut Vec<Cause<H>>,
+        turn: &mut Turn<'_>,
+    ) -> Vec<Change> {
+        let mut swept = Vec::new();
+        let due = self.store.take_due(turn.seen.now);
+        if due.is_empty() {
+            return swept;
+        }
+        let cells = self.store.at(&due);
+        let scene = Scene {
+            own: None,
+            near: &[],
+            queued: &[],
+            due: &cells,
+        };
+        let plan = sweep(&self.policy, &scene, action, &turn.seen);
+        causes.extend(plan.freed().cloned().map(Cause::Freed));
+        // A sweep creates nothing, so no counter can be exhausted.
+        drop(self.commit(plan, None, turn, &mut |change| swept.push(change)));
+        swept
+    }
+
+    /// Ends every lease of `holder` that a disconnect ends, and takes back its waiting requests.
+    pub(super) fn disconnect(&mut self, holder: &H, turn: &mut Turn<'_>) -> Vec<Change> {
+        let mut causes = Vec::new();
+        while let Some(waiter) = self.queue.next_of(holder, None) {
+            if let Some(gone) = self.leave(waiter, Code::Abandoned) {
+                causes.push(Cause::Freed(gone.key.clone()));
+                self.settle(waiter, gone.key, Err(Refusal::Withdrawn { waiter }));
+            }
+        }
+        let mut ended = Vec::new();
+        let near = self.store.of_holder(holder);
+        let scene = Scene {
+            own: None,
+            near: &near,
+            queued: &[],
+            due: &[],
+        };
+        let action = Action::Disconnect(holder.clone());
+        if let Decision::Change(plan) = decide(&self.policy, &scene, &action, &turn.seen) {
+            causes.extend(plan.freed().cloned().map(Cause::Freed));
+            // A disconnect creates nothing, so no counter can be exhausted.
+            drop(self.commit(plan, None, turn, &mut |change| ended.push(change)));
+        }
+        self.pass_on(causes, turn);
+        ended
+    }
+
+    /// Queues a refused request, if it may wait and waiting can help.
+    pub(super) fn wait(
+        &mut self,
+        key: &ResourceKey,
+        action: &Action<H>,
+        wait: Wait,
+        refusal: Refusal<H>,
+    ) -> Step<H> {
+        let Action::Acquire { holder, ttl } = action else {
+            return refused(refusal);
+        };
+        let deadline = match wait {
+            Wait::Forever => None,
+            Wait::Until(deadline) if deadline > self.latest => Some(deadline),
+            Wait::No | Wait::Until(_) => return refused(refusal),
+        };
+        if !refusal.waits() {
+            return refused(refusal);
+        }
+        let waiter = Waiter {
+            key: key.clone(),
+            holder: holder.clone(),
+            ttl: *ttl,
+            since: self.latest,
+            deadline,
+        };
+        let queued = waiter.clone();
+        match self.queue.push(waiter) {
+            Err(refusal) => refused(refusal),
+            Ok(id) => {
+                self.store.add_waiter(key, id);
+                self.report(Code::Queued, id, &queued);
+                Step::Queued(id)
+            }
+        }
+    }
+
+    /// Takes a request out of the queue, and serves whom it was in front of.
+    pub(super) fn withdraw(
+        &mut self,
+        waiter: WaiterId,
+        code: Code,
+        turn: &mut Turn<'_>,
+    ) -> Option<Waiter<H>> {
+        let gone = self.leave(waiter, code)?;
+        self.pass_on(alloc::vec![Cause::Freed(gone.key.clone())], turn);
+        Some(gone)
+    }
+
+    fn leave(&mut self, id: WaiterId, code: Code) -> Option<Waiter<H>> {
+        let waiter = self.queue.remove(id)?;
+        self.store.remove_waiter(&waiter.key, id);
+        self.report(code, id, &waiter);
+        Some(waiter)
+    }
+
+    /// Numbers and keeps what happened to a waiting request.
+    fn report(&mut self, code: Code, id: WaiterId, waiter: &Waiter<H>) {
+        let change = self.number(code, Detail::Waiting { waiter: id });
+        self.keep(Receipt {
+            resource: Some(waiter.key.clone()),
+            holder: Some(waiter.holder.clone()),
+            ..Receipt::new(change)
+        });
+    }
+
+    fn settle(
+        &mut self,
+        waiter: WaiterId,
+        resource: ResourceKey,
+        outcome: Result<(crate::Grant, Change), Refusal<H>>,
+    ) {
+        self.settled.insert(
+            waiter,
+            Settled {
+                waiter,
+                resource,
+                outcome,
+            },
+        );
+    }
+
+    /// Serves everybody who can go, the earliest first, until nobody can.
+    ///
+    /// Each grant takes one request out of the queue, so it ends.
+    pub(super) fn pass_on(&mut self, mut causes: Vec<Cause<H>>, turn: &mut Turn<'_>) {
+        if self.queue.is_empty() {
+            return;
+        }
+        while let Some(cause) = causes.pop() {
+            let mut after = None;
+            while let Some(waiter) = self.next_candidate(&cause, after) {
+                after = Some(waiter);
+                let served = self.serve(waiter, &mut causes, turn);
+                // Who got the freed key, or one above it, is in the way of all others that overlap
+                // it; its own further requests are a cause of their own.
+                if let (Some(key), Cause::Freed(freed)) = (served, &cause)
+                    && (key == *freed || key.is_ancestor_of(freed))
+                {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn next_candidate(&self, cause: &Cause<H>, after: Option<WaiterId>) -> Option<WaiterId> {
+        match cause {
+            Cause::Freed(key) => self.store.next_waiter(key, after),
+            Cause::Holds(holder) => self.queue.next_of(holder, after),
+            Cause::Proven => self.queue.next(after),
+        }
+    }
+
+    /// Decides once more for a waiting request. Answers what it was for, if it is settled now.
+    fn serve(
+        &mut self,
+        id: WaiterId,
+        causes: &mut Vec<Cause<H>>,
+        turn: &mut Turn<'_>,
+    ) -> Option<ResourceKey> {
+        let waiter = self.queue.get(id)?;
+        let (key, holder) = (waiter.key.clone(), waiter.holder.clone());
+        let action = Action::Acquire {
+            holder: holder.clone(),
+            ttl: waiter.ttl,
+        };
+        let plan = match self.decide(&key, &action, Some(id), &turn.seen) {
+            Decision::Change(plan) => plan,
+            Decision::Refuse(_) | Decision::Ask(_) => return None,
+        };
+        causes.extend(plan.freed().cloned().map(Cause::Freed));
+        self.queue.remove(id);
+        self.store.remove_waiter(&key, id);
+        let outcome = match self.commit(plan, None, turn, &mut |_| {}) {
+            Ok(Committed {
+                grant: Some(grant),
+                change: Some(change),
+            }) => {
+                causes.push(Cause::Holds(holder));
+                Ok((grant, change))
+            }
+            Ok(_) => return None,
+            Err(refusal) => {
+                // It left the queue with nothing, so others may go.
+                causes.push(Cause::Freed(key.clone()));
+                Err(refusal)
+            }
+        };
+        let granted = outcome.is_ok();
+        self.settle(id, key.clone(), outcome);
+        granted.then_some(key)
+    }
+
+    /// Fetches the earlier overlapping waiters that matter to a request of `holder`.
+    pub(super) fn in_front<'a>(
+        &'a self,
+        key: &ResourceKey,
+        holder: &H,
+        me: Option<WaiterId>,
+        out: &mut Vec<(WaiterId, &'a ResourceKey, &'a H)>,
+    ) {
+        if self.queue.is_empty() {
+            return;
+        }
+        // Only a writer that holds something can pass a waiter of another.
+        let holds_nothing = self.store.of_holder(holder).is_empty();
+        let mut after = None;
+        while let Some(id) = self.store.next_waiter(key, after) {
+            if me.is_some_and(|me| id >= me) {
+                return;
+            }
+            after = Some(id);
+            let Some(waiter) = self.queue.get(id) else {
+                continue;
+            };
+            out.push((id, &waiter.key, &waiter.holder));
+            if holds_nothing && waiter.holder != *holder {
+                return;
+            }
+        }
+    }
+
+    /// What must be known about holders for those who wait: a driver watches them, and calls
+    /// [`advance`](Self::advance) with the answers.
+    #[must_use]
+    pub fn questions(&self) -> Vec<Question<H>> {
+        let seen = crate::Seen::at(self.latest);
+        let mut questions: Vec<Question<H>> = Vec::new();
+        for (id, waiter) in self.queue.iter() {
+            let action = Action::Acquire {
+                holder: waiter.holder.clone(),
+                ttl: waiter.ttl,
+            };
+            if let Decision::Ask(asked) = self.decide(&waiter.key, &action, Some(id), &seen) {
+                let new = |question: &Question<H>| {
+                    !questions.iter().any(|known| known.about == question.about)
+                };
+                let new: Vec<_> = asked.into_iter().filter(new).collect();
+                questions.extend(new);
+            }
+        }
+        questions
+    }
+}

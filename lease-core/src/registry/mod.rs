@@ -1,0 +1,558 @@
+//! The memory driver: cells, counters, queue and receipts of one authority, as plain data.
+
+mod expiry;
+mod handover;
+mod listing;
+mod log;
+mod queue;
+mod store;
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+
+use hashbrown::DefaultHashBuilder;
+
+use self::handover::Cause;
+use self::log::Log;
+use self::queue::Queue;
+use self::store::Store;
+use crate::action::{Action, By, Call, Scene, Seen, Wait, WaiterId};
+use crate::cell::{Cell, Disposition, Provenance};
+use crate::change::{Change, Detail};
+use crate::code::Code;
+use crate::decide::{Decision, decide};
+use crate::holder::Holder;
+use crate::id::{At, AuthorityId, Generation, LeaseId, OpId, Seq};
+use crate::key::ResourceKey;
+use crate::liveness::{Locality, Question};
+use crate::outcome::Outcome;
+use crate::plan::{Fresh, Grant, Plan};
+use crate::policy::LeasePolicy;
+use crate::receipt::{Note, Receipt};
+use crate::refusal::{Counter, Refusal};
+use crate::time::Moment;
+
+pub use self::listing::LeaseView;
+pub use self::log::Receipts;
+
+/// An authority in memory: everything it knows is in this value, and it is gone with it.
+///
+/// It decides nothing itself. A call fetches the scene, asks [`decide`], commits, and hands what
+/// became free to whoever waits. Three kinds of methods:
+///
+/// - *calls* take the present moment and may change state: [`call`](Self::call),
+///   [`list`](Self::list), [`advance`](Self::advance), [`cancel`](Self::cancel),
+///   [`abandon`](Self::abandon);
+/// - *outputs* are taken after a call: [`take_settled`](Self::take_settled) for waiters,
+///   [`take_receipts`](Self::take_receipts), and [`next_deadline`](Self::next_deadline), at which a
+///   driver with waiters should call [`advance`](Self::advance);
+/// - *getters* change nothing: [`peek`](Self::peek), [`questions`](Self::questions) and the rest.
+///
+/// It owns no timer, no clock and no randomness, and needs none: an expired lease is noticed by the
+/// next call. A moment earlier than the latest seen counts as the latest, with a receipt
+/// `CLOCK_STEPPED_BACK`. A call that is answered with [`Step::Ask`] changed nothing but what the sweep
+/// before it ended; the driver observes the holders, outside any lock, and calls again.
+///
+/// One `Mutex` around it is its shared form.
+///
+/// # Examples
+///
+/// ```
+/// # use core::time::Duration;
+/// # use lease_core::{Action, AuthorityId, By, Call, LeaseId, LeasePolicy, Moment, Outcome, Registry,
+/// #     ResourceKey, Seen, SessionHolder, Step, Turn, Wait};
+/// let policy = LeasePolicy::session_ttl(Duration::from_secs(30))?;
+/// let mut registry = Registry::<SessionHolder>::new(AuthorityId::from_random([7; 16]), policy);
+/// let mut random = 0;
+/// let mut lease_id = || { random += 1; LeaseId::from_random([random; 16]) };
+///
+/// let acquire = |agent| Ok::<_, Box<dyn std::error::Error>>(Call {
+///     resource: Some(ResourceKey::new("app/viewport")?),
+///     action: Action::Acquire { holder: SessionHolder::new(agent, "s-1")?, ttl: None },
+///     wait: Wait::No,
+/// });
+/// let mut turn = Turn { seen: Seen::at(Moment::from_millis(0)), lease_id: &mut lease_id };
+/// let first = registry.call(&acquire("ag-1")?, &mut turn);
+/// assert!(matches!(first, Step::Done(Outcome::Granted(..))));
+/// let second = registry.call(&acquire("ag-2")?, &mut turn);
+/// assert!(matches!(second, Step::Done(Outcome::Refused(_))));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Registry<H, S = DefaultHashBuilder> {
+    authority: AuthorityId,
+    policy: LeasePolicy,
+    store: Store<H, S>,
+    queue: Queue<H, S>,
+    settled: BTreeMap<WaiterId, Settled<H>>,
+    log: Log<H>,
+    /// `None` once every generation was given.
+    next_generation: Option<Generation>,
+    last_major: u64,
+    latest: Moment,
+    behind: bool,
+}
+
+/// What one call brings along.
+#[expect(missing_debug_implementations, reason = "holds a closure")]
+#[expect(clippy::exhaustive_structs, reason = "a driver gives every part")]
+pub struct Turn<'a> {
+    /// The present moment, and what was observed.
+    pub seen: Seen<'a>,
+    /// Draws a random lease id, once for each new lease.
+    pub lease_id: &'a mut dyn FnMut() -> LeaseId,
+}
+
+/// How far a call came.
+#[derive(Debug)]
+#[must_use = "a granted outcome holds the only grant of its lease"]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "every driver must handle every answer"
+)]
+pub enum Step<H: Holder> {
+    /// It is answered.
+    Done(Outcome<H>),
+    /// It must be known first whether these holders are there; observe, and call again.
+    Ask(Vec<Question<H>>),
+    /// It waits; the answer comes by [`Registry::take_settled`].
+    Queued(WaiterId),
+}
+
+/// The answer to a request that waited.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a settled grant that nobody takes must be abandoned"]
+#[non_exhaustive]
+pub struct Settled<H> {
+    /// Which request.
+    pub waiter: WaiterId,
+    /// For which resource.
+    pub resource: ResourceKey,
+    /// The grant, or why there is none.
+    pub outcome: Result<(Grant, Change), Refusal<H>>,
+}
+
+impl<H: Clone> Clone for Settled<H> {
+    /// Copies the state of a whole registry, the grant included, for model checking and forks. The two
+    /// registries are two worlds; their grants do not meet.
+    fn clone(&self) -> Self {
+        let outcome = match &self.outcome {
+            Ok((grant, change)) => Ok((
+                Grant {
+                    at: grant.at,
+                    provenance: grant.provenance,
+                },
+                *change,
+            )),
+            Err(refusal) => Err(refusal.clone()),
+        };
+        Self {
+            waiter: self.waiter,
+            resource: self.resource.clone(),
+            outcome,
+        }
+    }
+}
+
+impl<H: Holder> Registry<H> {
+    /// Makes an empty authority with a new random id.
+    ///
+    /// It keeps no receipts; see [`with_receipts`](Self::with_receipts).
+    #[must_use]
+    pub fn new(authority: AuthorityId, policy: LeasePolicy) -> Self {
+        Self::with_hasher(authority, policy, DefaultHashBuilder::default())
+    }
+}
+
+impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
+    /// Makes an empty authority that finds resources with `hasher`, which should be randomly keyed
+    /// where callers choose the names.
+    #[must_use]
+    pub fn with_hasher(authority: AuthorityId, policy: LeasePolicy, hasher: S) -> Self {
+        Self {
+            authority,
+            policy,
+            store: Store::new(hasher.clone()),
+            queue: Queue::new(hasher),
+            settled: BTreeMap::new(),
+            log: Log::new(0),
+            next_generation: Some(Generation::FIRST),
+            last_major: 0,
+            latest: Moment::ZERO,
+            behind: false,
+        }
+    }
+
+    /// Keeps up to `most` receipts until they are taken; of more, the oldest fall out and are counted.
+    #[must_use]
+    pub fn with_receipts(mut self, most: usize) -> Self {
+        self.log = Log::new(most);
+        self
+    }
+
+    /// Returns which authority this is.
+    #[must_use]
+    pub const fn authority(&self) -> AuthorityId {
+        self.authority
+    }
+
+    /// Returns the terms of new leases.
+    #[must_use]
+    pub const fn policy(&self) -> &LeasePolicy {
+        &self.policy
+    }
+
+    /// Returns how many resources are held; those whose term is over and unnoticed count.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.store.held()
+    }
+
+    /// Returns how many requests wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Returns the number of the latest commit.
+    #[must_use]
+    pub const fn last_major(&self) -> u64 {
+        self.last_major
+    }
+
+    /// Makes every later generation larger than `floor`.
+    ///
+    /// The remedy where a resource has seen larger ones than this authority gave. It never lowers.
+    pub fn raise_floor(&mut self, floor: Generation) {
+        self.next_generation = match self.next_generation {
+            Some(next) if next > floor => Some(next),
+            Some(_) => floor.next(),
+            None => None,
+        };
+    }
+
+    /// Takes the next request that was answered after waiting.
+    pub fn take_settled(&mut self) -> Option<Settled<H>> {
+        self.settled.pop_first().map(|(_, settled)| settled)
+    }
+
+    /// Takes the receipts kept since the last take, in order.
+    pub fn take_receipts(&mut self) -> Receipts<H> {
+        self.log.take()
+    }
+
+    /// Returns the earliest moment at which something may be due: a term or a waiter's deadline.
+    ///
+    /// Early is possible, since a touch does not move a timer; late is not.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Moment> {
+        let expiry = self.store.expiry().earliest();
+        let over = expiry.map(|last| last.after(core::time::Duration::from_nanos(1)));
+        match (over, self.queue.first_deadline()) {
+            (Some(over), Some(deadline)) => Some(over.min(deadline)),
+            (over, deadline) => over.or(deadline),
+        }
+    }
+
+    /// Answers one call.
+    ///
+    /// In order: time is observed, expired leases are swept (at most 64), waiters get what became
+    /// free or leave at their deadline, and then the action is decided. A refused call changes none of
+    /// the leases.
+    pub fn call(&mut self, call: &Call<H>, turn: &mut Turn<'_>) -> Step<H> {
+        if self.last_major >= MAJOR_MAX {
+            return refused(Refusal::Exhausted {
+                counter: Counter::Seq,
+            });
+        }
+        turn.seen.now = self.observe(turn.seen);
+        match (&call.resource, &call.action) {
+            (None, Action::Sweep) => Step::Done(Outcome::Many(self.settle_due(&call.action, turn))),
+            (None, Action::Disconnect(holder)) => {
+                Step::Done(Outcome::Many(self.disconnect(holder, turn)))
+            }
+            (None, _) | (Some(_), Action::Sweep | Action::Disconnect(_)) => {
+                refused(Refusal::Misaddressed)
+            }
+            (Some(key), action) => {
+                self.settle_due(action, turn);
+                self.at_resource(key, action, call.wait, turn)
+            }
+        }
+    }
+
+    /// Lets time pass: sweeps, serves waiters, and ends waits at their deadline.
+    ///
+    /// With answers that prove a holder dead, the waiters behind it are served.
+    pub fn advance(&mut self, turn: &mut Turn<'_>) -> Vec<Change> {
+        if self.last_major >= MAJOR_MAX {
+            return Vec::new();
+        }
+        turn.seen.now = self.observe(turn.seen);
+        self.settle_due(&Action::Sweep, turn)
+    }
+
+    /// Takes a waiting request back. Answers whether it was still known.
+    ///
+    /// One that was granted in the meantime, and not taken yet, is given back by the failure rule: the
+    /// lease goes on to the next waiter only if nobody re-entered since.
+    pub fn cancel(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) -> bool {
+        turn.seen.now = self.observe(turn.seen);
+        if let Some(settled) = self.settled.remove(&waiter) {
+            if let Ok((grant, _)) = settled.outcome {
+                self.abandon(&settled.resource, grant, turn);
+            }
+            return true;
+        }
+        self.withdraw(waiter, Code::Abandoned, turn).is_some()
+    }
+
+    /// Gives back a grant whose receiver is gone.
+    ///
+    /// A re-entrant one has nothing to give back. A created one ends the lease, unless somebody
+    /// re-entered or began an operation since.
+    pub fn abandon(&mut self, resource: &ResourceKey, grant: Grant, turn: &mut Turn<'_>) {
+        turn.seen.now = self.observe(turn.seen);
+        match grant.provenance {
+            Provenance::Reentrant => {}
+            Provenance::Created => {
+                let result = Err(Disposition::PreMutation);
+                let action = Action::End {
+                    at: grant.at,
+                    op: OpId::ACQUISITION,
+                    result,
+                };
+                // A refusal says that the lease is gone already.
+                drop(self.at_resource(resource, &action, Wait::No, turn));
+            }
+        }
+    }
+
+    /// Clamps the clock to the latest moment seen.
+    fn observe(&mut self, seen: Seen<'_>) -> Moment {
+        if seen.now >= self.latest {
+            self.latest = seen.now;
+            self.behind = false;
+        } else if !self.behind {
+            // One receipt per step back, not one per call until the clock has caught up.
+            self.behind = true;
+            let detail = Detail::Clock { read: seen.now };
+            let change = self.number(Code::ClockSteppedBack, detail);
+            self.keep(Receipt {
+                wall_ms: seen.wall_ms,
+                ..Receipt::new(change)
+            });
+        }
+        self.latest
+    }
+
+    /// Numbers a change that is no commit.
+    fn number(&mut self, code: Code, detail: Detail) -> Change {
+        self.last_major = self.last_major.saturating_add(1);
+        let seq = Seq {
+            major: self.last_major,
+            minor: 0,
+        };
+        Change {
+            seq,
+            code,
+            token: None,
+            at: self.latest,
+            detail,
+        }
+    }
+
+    fn keep(&mut self, receipt: Receipt<H>) {
+        if self.log.keeps() {
+            self.log.push(receipt);
+        }
+    }
+
+    /// Decides and commits an action that concerns one resource.
+    fn at_resource(
+        &mut self,
+        key: &ResourceKey,
+        action: &Action<H>,
+        wait: Wait,
+        turn: &mut Turn<'_>,
+    ) -> Step<H> {
+        match self.decide(key, action, None, &turn.seen) {
+            Decision::Ask(questions) => Step::Ask(questions),
+            Decision::Refuse(refusal) => self.wait(key, action, wait, refusal),
+            Decision::Change(plan) => {
+                let causes = self.causes(&plan, action);
+                match self.commit(plan, Note::of(action), turn, &mut |_| {}) {
+                    Err(refusal) => refused(refusal),
+                    Ok(Committed { grant, change }) => {
+                        self.pass_on(causes, turn);
+                        Step::Done(match (grant, change) {
+                            (Some(grant), Some(change)) => Outcome::Granted(grant, change),
+                            (None, Some(change)) => Outcome::Done(change),
+                            (_, None) => Outcome::Many(Vec::new()),
+                        })
+                    }
+                }
+            }
+        }
+    }
+
+    /// Why somebody who waits may go after `plan`, which `action` led to.
+    fn causes(&self, plan: &Plan<H>, action: &Action<H>) -> Vec<Cause<H>> {
+        if self.queue.is_empty() {
+            return Vec::new();
+        }
+        let mut causes: Vec<_> = plan.freed().cloned().map(Cause::Freed).collect();
+        if let Action::Acquire { holder, .. } | Action::Adopt { to: holder, .. } = action {
+            causes.push(Cause::Holds(holder.clone()));
+        }
+        causes
+    }
+
+    /// Fetches the scene of `key` and decides. Waiters from `me` on are not in front.
+    fn decide(
+        &self,
+        key: &ResourceKey,
+        action: &Action<H>,
+        me: Option<WaiterId>,
+        seen: &Seen<'_>,
+    ) -> Decision<H> {
+        let free = Cell::FREE;
+        let cell = self.store.cell(key, hint(action)).unwrap_or(&free);
+        let mut near = Vec::new();
+        let mut queued = Vec::new();
+        if let Action::Acquire { .. } | Action::Adopt { .. } = action {
+            self.store.near(key, &mut near);
+        }
+        if let Action::Acquire { holder, .. } = action {
+            self.in_front(key, holder, me, &mut queued);
+            if !queued.is_empty() {
+                near.extend(self.store.of_holder(holder));
+            }
+        }
+        let scene = Scene {
+            own: Some((key, cell)),
+            near: &near,
+            queued: &queued,
+            due: &[],
+        };
+        let mut decision = decide(&self.policy, &scene, action, seen);
+        if let Decision::Ask(questions) = &mut decision {
+            // The records of a memory authority are written by this machine only.
+            questions
+                .iter_mut()
+                .for_each(|asked| asked.locality = Locality::ThisMachine);
+        }
+        decision
+    }
+
+    /// Commits a plan and keeps its receipts.
+    fn commit(
+        &mut self,
+        plan: Plan<H>,
+        note: Option<Note>,
+        turn: &mut Turn<'_>,
+        out: &mut dyn FnMut(Change),
+    ) -> Result<Committed, Refusal<H>> {
+        let fresh = if plan.created() {
+            Some(self.fresh(turn)?)
+        } else {
+            None
+        };
+        let mut subjects: Vec<Receipt<H>> = Vec::new();
+        if self.log.keeps() {
+            let blank = Change {
+                seq: Seq { major: 0, minor: 0 },
+                code: Code::Touched,
+                token: None,
+                at: turn.seen.now,
+                detail: Detail::Plain,
+            };
+            subjects.extend(plan.subjects().map(|subject| Receipt::of(blank, subject)));
+        }
+        let seq = Seq {
+            major: self.last_major.saturating_add(1),
+            minor: 0,
+        };
+        let mut last = None;
+        let mut changed = subjects.iter_mut();
+        let grant = plan.commit(&mut self.store, fresh, seq, &mut |change| {
+            last = Some(change);
+            out(change);
+            if let Some(receipt) = changed.next() {
+                receipt.change = change;
+            }
+        });
+        if let Some(change) = last {
+            self.last_major = change.seq.major;
+        }
+        for mut receipt in subjects {
+            if receipt.holder.is_none() {
+                receipt.holder = receipt
+                    .resource
+                    .as_ref()
+                    .and_then(|key| self.holder_of(key));
+            }
+            receipt.wall_ms = turn.seen.wall_ms;
+            receipt.note = note.clone();
+            self.log.push(receipt);
+        }
+        Ok(Committed {
+            grant,
+            change: last,
+        })
+    }
+
+    fn holder_of(&self, key: &ResourceKey) -> Option<H> {
+        let lease = self.store.cell(key, None)?.lease()?;
+        Some(lease.holder.clone())
+    }
+
+    /// What a new lease gets.
+    fn fresh(&mut self, turn: &mut Turn<'_>) -> Result<Fresh, Refusal<H>> {
+        let Some(generation) = self.next_generation else {
+            return Err(Refusal::Exhausted {
+                counter: Counter::Generation,
+            });
+        };
+        self.next_generation = generation.next();
+        Ok(Fresh {
+            authority: self.authority,
+            generation,
+            lease: (turn.lease_id)(),
+        })
+    }
+}
+
+/// What one commit left.
+struct Committed {
+    grant: Option<Grant>,
+    change: Option<Change>,
+}
+
+/// The largest number of a commit; far below the end, so that one commit can run on past it.
+const MAJOR_MAX: u64 = u64::MAX - (1 << 32);
+
+const fn refused<H: Holder>(refusal: Refusal<H>) -> Step<H> {
+    Step::Done(Outcome::Refused(refusal))
+}
+
+/// Where an action says that its lease is.
+const fn hint<H>(action: &Action<H>) -> Option<At> {
+    match action {
+        Action::Touch(at)
+        | Action::Renew { at, .. }
+        | Action::Begin { at, .. }
+        | Action::End { at, .. }
+        | Action::Release(By::Token(at))
+        | Action::Offer { at, .. }
+        | Action::Check(By::Token(at)) => Some(*at),
+        Action::Acquire { .. }
+        | Action::Release(By::Holder { .. })
+        | Action::Disconnect(_)
+        | Action::Adopt { .. }
+        | Action::Revoke { .. }
+        | Action::Check(By::Holder { .. })
+        | Action::Sweep => None,
+    }
+}

@@ -1,0 +1,134 @@
+//! Who waits: data, in order of arrival.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::hash::BuildHasher;
+use core::time::Duration;
+
+use hashbrown::hash_map::HashMap;
+
+use crate::action::WaiterId;
+use crate::holder::Holder;
+use crate::key::ResourceKey;
+use crate::limits::WAITERS;
+use crate::refusal::{Bounded, Counter, Refusal};
+use crate::time::Moment;
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter<H> {
+    pub(super) key: ResourceKey,
+    pub(super) holder: H,
+    pub(super) ttl: Option<Duration>,
+    pub(super) since: Moment,
+    pub(super) deadline: Option<Moment>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Queue<H, S> {
+    waiters: BTreeMap<WaiterId, Waiter<H>>,
+    deadlines: BTreeSet<(Moment, WaiterId)>,
+    by_holder: HashMap<H, Vec<WaiterId>, S>,
+    next: u64,
+}
+
+impl<H: Holder, S: BuildHasher> Queue<H, S> {
+    pub(super) const fn new(hasher: S) -> Self {
+        Self {
+            waiters: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            by_holder: HashMap::with_hasher(hasher),
+            next: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<H>> {
+        self.waiters.get(&id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (WaiterId, &Waiter<H>)> {
+        self.waiters.iter().map(|(id, waiter)| (*id, waiter))
+    }
+
+    /// Puts a request at the end.
+    pub(super) fn push(&mut self, waiter: Waiter<H>) -> Result<WaiterId, Refusal<H>> {
+        if self.waiters.len() >= WAITERS {
+            return Err(Refusal::Limit {
+                what: Bounded::Waiters,
+                most: WAITERS,
+            });
+        }
+        let id = WaiterId(self.next);
+        let Some(next) = self.next.checked_add(1) else {
+            return Err(Refusal::Exhausted {
+                counter: Counter::Waiter,
+            });
+        };
+        self.next = next;
+        if let Some(deadline) = waiter.deadline {
+            self.deadlines.insert((deadline, id));
+        }
+        match self.by_holder.get_mut(&waiter.holder) {
+            Some(ids) => ids.push(id),
+            None => {
+                self.by_holder
+                    .insert(waiter.holder.clone(), alloc::vec![id]);
+            }
+        }
+        self.waiters.insert(id, waiter);
+        Ok(id)
+    }
+
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<H>> {
+        let waiter = self.waiters.remove(&id)?;
+        if let Some(deadline) = waiter.deadline {
+            self.deadlines.remove(&(deadline, id));
+        }
+        if let Some(ids) = self.by_holder.get_mut(&waiter.holder) {
+            ids.retain(|&other| other != id);
+            if ids.is_empty() {
+                self.by_holder.remove(&waiter.holder);
+            }
+        }
+        Some(waiter)
+    }
+
+    /// The earliest request after `after`.
+    pub(super) fn next(&self, after: Option<WaiterId>) -> Option<WaiterId> {
+        use core::ops::Bound::{Excluded, Unbounded};
+
+        let from = after.map_or(Unbounded, Excluded);
+        self.waiters
+            .range((from, Unbounded))
+            .next()
+            .map(|(id, _)| *id)
+    }
+
+    /// The earliest request of `holder` after `after`.
+    pub(super) fn next_of(&self, holder: &H, after: Option<WaiterId>) -> Option<WaiterId> {
+        let ids = self.by_holder.get(holder)?;
+        ids.iter()
+            .copied()
+            .find(|&id| after.is_none_or(|after| id > after))
+    }
+
+    pub(super) fn first_deadline(&self) -> Option<Moment> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// The next request whose deadline has come.
+    pub(super) fn timed_out(&self, now: Moment) -> Option<WaiterId> {
+        self.deadlines
+            .first()
+            .filter(|(deadline, _)| *deadline <= now)
+            .map(|(_, id)| *id)
+    }
+}
