@@ -152,6 +152,24 @@ fn variable(name: &str) -> Option<OsString> {
 mod tests {
     use super::*;
 
+    impl Workspace {
+        /// A new repository without a file, for one test that removes it.
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a name for a folder, not an identity"
+        )]
+        pub(crate) fn empty(name: &str) -> Self {
+            let folder = format!("xtask-{name}-{}", std::process::id());
+            let workspace = Self {
+                root: std::env::temp_dir().join(folder),
+                ..Self::find().unwrap()
+            };
+            std::fs::create_dir_all(&workspace.root).unwrap();
+            assert!(succeeds(&mut workspace.git(&["init", "--quiet"])).unwrap());
+            workspace
+        }
+    }
+
     #[test]
     fn the_workspace_is_found_and_xtask_is_in_it() {
         let workspace = Workspace::find().unwrap();

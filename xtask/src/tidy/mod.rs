@@ -74,14 +74,18 @@ pub(crate) fn is_clean(workspace: &Workspace) -> Result<bool, Problem> {
 
 /// Snapshots that nobody has judged yet. Git ignores them, so the tree does not hold them.
 fn stray_snapshots(workspace: &Workspace) -> Result<Vec<Finding>, Problem> {
-    let patterns = ["*.snap.new", "*.pending-snap"];
-    let arguments = ["ls-files", "-z", "--others", "--cached", "--", "."];
-    let listed = output(workspace.git(&arguments[..5]).args(patterns))?;
-    let stray = listed.split('\0').filter(|path| !path.is_empty());
+    let arguments = ["ls-files", "-z", "--others", "--cached", "--"];
+    let mut command = workspace.git(&arguments);
+    let listed = output(command.args(["*.snap.new", "*.pending-snap"]))?;
+    let stray = paths(&listed).filter(|path| !path.starts_with("target/"));
     Ok(stray
-        .filter(|path| !path.starts_with("target/"))
         .map(|path| Finding::new(path, 1, "is a snapshot that nobody accepted or rejected"))
         .collect())
+}
+
+/// What git lists with `-z`.
+fn paths(listed: &str) -> impl Iterator<Item = &str> {
+    listed.split('\0').filter(|path| !path.is_empty())
 }
 
 impl Tree {
@@ -95,7 +99,7 @@ impl Tree {
         ];
         let listed = output(&mut workspace.git(&arguments))?;
         let mut tree = Self::default();
-        for path in listed.split('\0').filter(|path| !path.is_empty()) {
+        for path in paths(&listed) {
             // Neither a file that was just removed nor one that is no text is ours to read.
             if let Ok(text) = fs::read_to_string(workspace.root().join(path)) {
                 tree.add(path, text);
@@ -174,11 +178,31 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_holds_tracked_text_and_knows_rust() {
+    fn the_tree_of_this_project_knows_rust() {
         let tree = Tree::load(&Workspace::find().unwrap()).unwrap();
         assert!(tree.rust.contains_key("xtask/src/main.rs"));
         assert!(tree.text("Cargo.toml").is_some());
-        assert!(!tree.texts.keys().any(|path| path.starts_with("target/")));
+    }
+
+    #[test]
+    fn the_tree_holds_what_git_would_and_strays_are_found_where_git_looks_away() {
+        let workspace = Workspace::empty("tree");
+        let write = |path: &str| {
+            let path = workspace.root().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "*.snap.new\n*.pending-snap\ntarget\n").unwrap();
+        };
+        let strays = ["a/.b.rs.pending-snap", "a/c.snap.new"];
+        let others = [".gitignore", "a/b.rs", "target/d.rs", "target/e.snap.new"];
+        strays.iter().chain(&others).for_each(|path| write(path));
+        let tree = Tree::load(&workspace);
+        let found = stray_snapshots(&workspace);
+        fs::remove_dir_all(workspace.root()).unwrap();
+
+        let kept: Vec<String> = tree.unwrap().texts.into_keys().collect();
+        assert_eq!(kept, [".gitignore", "a/b.rs"]);
+        let found: Vec<String> = found.unwrap().into_iter().map(|stray| stray.path).collect();
+        assert_eq!(found, strays);
     }
 
     #[test]
