@@ -1,6 +1,9 @@
 //! Imports stand in three blocks: std, core and alloc; other crates; our own crate.
 //!
-//! Rustfmt groups them on nightly only. Checked are the private imports at the left margin.
+//! Rustfmt groups them on nightly only. Checked are the private imports at the left margin. Those
+//! with an attribute, such as a `cfg`, may stand apart within their block.
+
+use core::cmp::Ordering;
 
 use super::source::Source;
 use super::{Finding, Tree};
@@ -18,6 +21,7 @@ struct Import {
     line: usize,
     block: Block,
     apart: bool,
+    attribute: bool,
 }
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
@@ -36,11 +40,12 @@ fn misplaced(path: &str, run: &[Import]) -> Vec<Finding> {
     run.windows(2)
         .filter_map(|pair| {
             let [before, import] = pair else { return None };
+            let divided = import.apart && !before.attribute && !import.attribute;
             let what = match before.block.cmp(&import.block) {
-                core::cmp::Ordering::Greater => "std first, then other crates, then our own",
-                core::cmp::Ordering::Equal if import.apart => "belongs to the block above",
-                core::cmp::Ordering::Less if !import.apart => "needs an empty line above",
-                _ => return None,
+                Ordering::Greater => "std first, then other crates, then our own",
+                Ordering::Equal if divided => "belongs to the block above",
+                Ordering::Less if !import.apart => "needs an empty line above",
+                Ordering::Equal | Ordering::Less => return None,
             };
             Some(Finding::new(path, import.line, format!("import: {what}")))
         })
@@ -49,27 +54,29 @@ fn misplaced(path: &str, run: &[Import]) -> Vec<Finding> {
 
 /// The runs of imports with nothing but attributes, comments and empty lines between them.
 fn runs(source: &Source) -> Vec<Vec<Import>> {
-    let mut runs = vec![Vec::new()];
-    let mut apart = false;
-    let mut open = false;
+    let (mut runs, mut run) = (Vec::new(), Vec::new());
+    let (mut apart, mut attribute, mut open) = (false, false, false);
     for (line, code) in source.numbered_code() {
-        let begins = code.starts_with("use ");
-        if begins {
-            let block = block(code.trim_start_matches("use "));
-            let import = Import { line, block, apart };
-            runs.last_mut().into_iter().for_each(|run| {
-                run.push(Import { ..import });
+        if let Some(path) = code.strip_prefix("use ") {
+            run.push(Import {
+                line,
+                block: block(path),
+                apart: core::mem::take(&mut apart),
+                attribute: core::mem::take(&mut attribute),
             });
-            apart = false;
-        }
-        if begins || open {
+            open = !code.contains(';');
+        } else if open {
             open = !code.contains(';');
         } else if code.trim().is_empty() {
             apart |= source.comment(line).trim().is_empty();
-        } else if !code.starts_with("#[") {
-            runs.push(Vec::new());
+        } else if code.starts_with("#[") {
+            attribute = true;
+        } else {
+            runs.push(core::mem::take(&mut run));
+            (apart, attribute) = (false, false);
         }
     }
+    runs.push(run);
     runs
 }
 
@@ -118,5 +125,13 @@ mod tests {
     fn one_block_in_two_parts_is_found() {
         let expected = ["a/src/a.rs:3: import: belongs to the block above"];
         check_one("use std::b;\n\nuse core::a;\n", &expected);
+    }
+
+    #[test]
+    fn imports_under_a_condition_may_stand_apart() {
+        check_one("#[cfg(a)]\nuse crate::b;\n\nuse crate::c;\n", &[]);
+        check_one("use crate::b;\n\n#[cfg(a)]\nuse crate::c;\n", &[]);
+        let expected = ["a/src/a.rs:5: import: std first, then other crates, then our own"];
+        check_one("use crate::b;\n\n\n#[cfg(a)]\nuse std::c;\n", &expected);
     }
 }
