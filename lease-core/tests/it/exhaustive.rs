@@ -1,0 +1,1 @@
+//! Every short history of a small world, against the reference.

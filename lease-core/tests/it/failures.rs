@@ -1,0 +1,1 @@
+//! What the end of an operation does to its lease, and who joins.

@@ -1,0 +1,1 @@
+//! The gate at the resource.

@@ -1,0 +1,1 @@
+//! The in-process guard, rule by rule.

@@ -1,0 +1,1 @@
+//! Hand-over, revocation, and verdicts that come late.

@@ -1,0 +1,1 @@
+//! Bad input and bounds: typed refusals that change nothing.

@@ -1,0 +1,36 @@
+//! Behaviour of the core, through the registry and through the bare decision.
+
+#[cfg(test)]
+mod exhaustive;
+#[cfg(test)]
+mod failures;
+#[cfg(test)]
+mod fence;
+#[cfg(test)]
+mod guard;
+#[cfg(test)]
+mod handover;
+#[cfg(test)]
+mod kernel;
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod limits;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod policy;
+#[cfg(test)]
+mod process_bound;
+#[cfg(test)]
+mod queue;
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+mod tables;
+#[cfg(all(test, feature = "serde"))]
+mod wire;
+#[cfg(test)]
+mod words;

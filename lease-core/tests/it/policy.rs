@@ -1,0 +1,1 @@
+//! Which policies build, and which authority they fit.

@@ -1,0 +1,1 @@
+//! Leases bound to a process, as far as the core decides them.

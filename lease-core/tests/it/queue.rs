@@ -1,0 +1,1 @@
+//! Who waits, who goes next, who leaves.

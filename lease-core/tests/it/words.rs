@@ -1,0 +1,1 @@
+//! Keys, names, identifiers and moments.
