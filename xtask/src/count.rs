@@ -230,6 +230,19 @@ mod tests {
     }
 
     #[test]
+    fn only_a_library_has_doc_tests() {
+        let has = |kind: &str| {
+            let package = format!(
+                r#"{{"name": "a", "dependencies": [], "targets": [{{"kind": ["{kind}"]}}]}}"#
+            );
+            let text = format!(r#"{{"target_directory": "t", "packages": [{package}]}}"#);
+            has_doc_tests(&serde_json::from_str(&text).unwrap())
+        };
+        assert!(has("lib"));
+        assert!(!has("bin"));
+    }
+
+    #[test]
     fn the_counts_are_written_in_the_plain_closing_form() {
         let counts = Counts {
             passed: 1,

@@ -110,6 +110,22 @@ mod tests {
     }
 
     #[test]
+    fn the_file_is_read_and_a_missing_one_is_a_problem() {
+        let workspace = crate::workspace::Workspace::empty("not-run");
+        let file = workspace.root().join("file");
+        let missing = read(&file);
+        fs::write(
+            &file,
+            "NOT RUN: live::zombie_is_dead: pid-namespaces: clone3: EPERM\n",
+        )
+        .unwrap();
+        let checks = read(&file);
+        fs::remove_dir_all(workspace.root()).unwrap();
+        assert!(missing.is_err());
+        assert_eq!(checks.unwrap(), BTreeSet::from([zombie()]));
+    }
+
+    #[test]
     fn a_line_without_a_need_still_counts() {
         let checks = parse("NOT RUN: live::zombie_is_dead: no namespaces here\n\n");
         assert_eq!(checks.len(), 1);
