@@ -72,7 +72,7 @@ pub use self::log::Receipts;
 ///     action: Action::Acquire { holder: SessionHolder::new(agent, "s-1")?, ttl: None },
 ///     wait: Wait::No,
 /// });
-/// let mut turn = Turn { seen: Seen::at(Moment::from_millis(0)), lease_id: &mut lease_id };
+/// let mut turn = Turn::new(Seen::at(Moment::from_millis(0)), &mut lease_id);
 /// let first = registry.call(&acquire("ag-1")?, &mut turn);
 /// assert!(matches!(first, Step::Done(Outcome::Granted(..))));
 /// let second = registry.call(&acquire("ag-2")?, &mut turn);
@@ -96,12 +96,33 @@ pub struct Registry<H, S = DefaultHashBuilder> {
 
 /// What one call brings along.
 #[expect(missing_debug_implementations, reason = "holds a closure")]
-#[expect(clippy::exhaustive_structs, reason = "a driver gives every part")]
+#[non_exhaustive]
 pub struct Turn<'a> {
     /// The present moment, and what was observed.
     pub seen: Seen<'a>,
     /// Draws a random lease id, once for each new lease.
     pub lease_id: &'a mut dyn FnMut() -> LeaseId,
+    /// What people say about this call: the kind of an operation and why it failed, for example. It
+    /// goes into the receipts of the action itself and decides nothing.
+    pub note: Option<Note>,
+}
+
+impl<'a> Turn<'a> {
+    /// Brings the time, what was observed, and the source of random lease ids.
+    pub fn new(seen: Seen<'a>, lease_id: &'a mut dyn FnMut() -> LeaseId) -> Self {
+        Self {
+            seen,
+            lease_id,
+            note: None,
+        }
+    }
+
+    /// Adds what people say about this call.
+    #[must_use]
+    pub fn with_note(mut self, note: Note) -> Self {
+        self.note = Some(note);
+        self
+    }
 }
 
 /// How far a call came.
@@ -382,7 +403,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             Decision::Refuse(refusal) => self.wait(key, action, wait, refusal),
             Decision::Change(plan) => {
                 let causes = self.causes(&plan, action);
-                match self.commit(plan, Note::of(action), turn, &mut |_| {}) {
+                let note = Note::of(action).or_else(|| turn.note.clone());
+                match self.commit(plan, note, turn, &mut |_| {}) {
                     Err(refusal) => refused(refusal),
                     Ok(Committed { grant, change }) => {
                         self.pass_on(causes, turn);

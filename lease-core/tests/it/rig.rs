@@ -4,8 +4,9 @@ use core::time::Duration;
 
 use lease_core::{
     Action, AdoptProof, Answer, At, AuthorityId, By, Call, Change, Code, Disposition, Generation,
-    Grant, Holder, LeaseId, LeasePolicy, LeaseView, Moment, OpId, Outcome, Provenance, Receipt,
-    Refusal, Registry, ResourceKey, Seen, SessionHolder, Settled, Step, Turn, Wait, WaiterId,
+    Grant, Holder, LeaseId, LeasePolicy, LeaseView, Moment, Note, OpId, Outcome, Provenance,
+    Receipt, Refusal, Registry, ResourceKey, Seen, SessionHolder, Settled, Step, Turn, Wait,
+    WaiterId,
 };
 
 /// The start of most histories, in milliseconds.
@@ -58,6 +59,8 @@ pub(crate) struct Rig<H: Holder = SessionHolder> {
     pub(crate) now: Moment,
     /// Handed to every call.
     pub(crate) answers: Vec<Answer>,
+    /// Handed to the next call.
+    pub(crate) note: Option<Note>,
     random: u64,
     /// Every receipt so far, and what `note` added, one line each.
     pub(crate) transcript: String,
@@ -82,6 +85,7 @@ impl<H: Holder> Rig<H> {
             registry: Registry::new(authority, policy).with_receipts(1 << 20),
             now: ms(T0),
             answers: Vec::new(),
+            note: None,
             random: 0,
             transcript: String::new(),
             receipts: Vec::new(),
@@ -106,10 +110,8 @@ impl<H: Holder> Rig<H> {
             wall_ms: None,
             answers: &self.answers,
         };
-        let mut turn = Turn {
-            seen,
-            lease_id: &mut lease_id,
-        };
+        let mut turn = Turn::new(seen, &mut lease_id);
+        turn.note = self.note.take();
         let done = work(&mut self.registry, &mut turn);
         let taken = self.registry.take_receipts();
         assert_eq!(taken.missed, 0);
