@@ -1,1 +1,12 @@
-//! Placeholder.
+//! The fault injector of fenced writer leases.
+//!
+//! It runs scenarios against the shipped code: *sim* ones in a virtual machine room, where one seed
+//! is one history, and *real* ones with processes of this machine. What a scenario may claim is
+//! narrow: a fault counts only when its effect was seen, and what the machine does not allow is *not
+//! run*, never passed.
+//!
+//! Start reading at [`scenario`].
+
+pub mod clock;
+pub mod real;
+pub mod scenario;

@@ -1,0 +1,4 @@
+//! The tests of the fault injector.
+
+#[cfg(test)]
+mod real;
