@@ -1,6 +1,8 @@
 //! Behaviour of the core, through the registry and through the bare decision.
 
 #[cfg(test)]
+mod connections;
+#[cfg(test)]
 mod exhaustive;
 #[cfg(test)]
 mod failures;
@@ -28,6 +30,8 @@ mod queue;
 mod rig;
 #[cfg(test)]
 mod scenarios;
+#[cfg(test)]
+mod scoped;
 #[cfg(test)]
 mod tables;
 #[cfg(all(test, feature = "serde"))]

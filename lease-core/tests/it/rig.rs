@@ -176,6 +176,13 @@ impl<H: Holder> Rig<H> {
         self.acquire(resource, holder).grant()
     }
 
+    /// Acquires and keeps no grant: what matters is that it is held.
+    #[track_caller]
+    pub(crate) fn holds(&mut self, resource: &str, holder: &H) -> &mut Self {
+        drop(self.granted(resource, holder));
+        self
+    }
+
     /// Is refused and says why.
     #[track_caller]
     pub(crate) fn refused(&mut self, resource: &str, holder: &H) -> Refusal<H> {
