@@ -128,6 +128,16 @@ pub trait Cells<H> {
 
 /// The capability to write: made by a commit only, and not `Clone`, so that "I made this lease"
 /// cannot be claimed twice.
+///
+/// Throwing it away is a mistake that the compiler sees:
+///
+/// ```compile_fail
+/// # #![deny(unused_must_use)]
+/// # fn admit() -> lease_core::Grant { loop {} }
+/// fn write() {
+///     admit();
+/// }
+/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "without the grant the lease can be neither used nor released"]
 #[non_exhaustive]
