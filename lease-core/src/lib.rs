@@ -1,4 +1,37 @@
-//! The decision core of fenced writer leases.
+//! The decision core of fenced writer leases: temporary, exclusive, fenced rights to write one
+//! resource.
+//!
+//! It does no I/O, reads no clock, draws no random number, and knows no process, path, database or
+//! runtime. Time, evidence and ids come in; decisions, receipts and deadlines go out.
+//!
+//! # The contract
+//!
+//! 1. A driver fetches the [`Scene`] and calls [`decide`].
+//! 2. [`Decision::Ask`]: it observes the holders with a [`HolderLiveness`], outside any lock, and calls
+//!    again. Doubt never grants.
+//! 3. [`Decision::Change`]: it calls [`Plan::commit`], in the critical section in which it fetched, with
+//!    a [`Fresh`] generation exactly when [`Plan::created`]. That is the only place where cells change.
+//! 4. [`Decision::Refuse`]: nothing changed.
+//! 5. The holder passes a [`FenceGate`] at the resource before it reads or writes.
+//!
+//! [`Registry`] is that driver for memory. [`kernel_contention`] is the decision for kernel locks, which
+//! have neither token nor term.
+//!
+//! # What is promised
+//!
+//! At no instant do two holders have overlapping resources under one authority. Generations only grow.
+//! An older token changes nothing. An operation in flight is never ended by a term. A failed operation
+//! frees its lease only if it made the lease and left nothing behind. Every change has a [`Receipt`].
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `serde` | stable stored forms of receipts, policies, verdicts and the fence; no behaviour |
+//!
+//! # Where to start reading
+//!
+//! [`Registry`], then [`decide`], then [`LeasePolicy`].
 #![no_std]
 #![warn(
     clippy::alloc_instead_of_core,
