@@ -8,7 +8,7 @@ use super::{Committed, Registry, Settled, Step, Turn, refused};
 use crate::action::{Action, Scene, Wait, WaiterId};
 use crate::change::{Change, Detail};
 use crate::code::Code;
-use crate::decide::{Decision, decide, sweep};
+use crate::decision::{Decision, decide, sweep};
 use crate::holder::Holder;
 use crate::key::ResourceKey;
 use crate::liveness::{Question, Verdict};

@@ -21,7 +21,7 @@ use crate::action::{Action, By, Call, Scene, Seen, Wait, WaiterId};
 use crate::cell::{Cell, Disposition, Provenance};
 use crate::change::{Change, Detail};
 use crate::code::Code;
-use crate::decide::{Decision, decide};
+use crate::decision::{Decision, decide};
 use crate::holder::Holder;
 use crate::id::{At, AuthorityId, Generation, LeaseId, OpId, Seq};
 use crate::key::ResourceKey;
