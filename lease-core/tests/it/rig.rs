@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use lease_core::{
-    Action, AdoptProof, Answer, At, AuthorityId, By, Call, Change, Code, Disposition, Generation,
-    Grant, Holder, LeaseId, LeasePolicy, LeaseView, Moment, Note, OpId, Outcome, Provenance,
-    Receipt, Refusal, Registry, ResourceKey, Seen, SessionHolder, Settled, Step, Turn, Wait,
-    WaiterId,
+    Action, AdoptProof, Answer, At, AuthorityId, By, Call, Change, Code, Disposition, Evidence,
+    FencingToken, Generation, Grant, Holder, LeaseId, LeasePolicy, LeaseView, Moment, Note, OpId,
+    Outcome, ProcessProof, Provenance, Question, Receipt, Refusal, Registry, ResourceKey, Seen,
+    SessionHolder, Settled, Step, Turn, Verdict, Wait, WaiterId,
 };
 
 /// The start of most histories, in milliseconds.
@@ -328,4 +328,64 @@ impl<H: Holder> Answered<H> for Outcome<H> {
 
 pub(crate) fn generation(number: u64) -> Generation {
     Generation::new(number).unwrap()
+}
+
+/// A holder with the parts of a process identity. The core compares all of them and reads none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Process {
+    pub(crate) boot: &'static str,
+    pub(crate) pid: i32,
+    pub(crate) ticks: u64,
+    pub(crate) client: &'static str,
+    pub(crate) session: Option<&'static str>,
+    pub(crate) run: Option<&'static str>,
+}
+
+impl Holder for Process {
+    type Target = String;
+    const KIND: &'static str = "process";
+}
+
+/// The process that holds first in most histories.
+pub(crate) const fn first_process() -> Process {
+    Process {
+        boot: "4f0c7e6e-5a0e-4b7e-9d4e-0a0b0c0d0e0f",
+        pid: 4242,
+        ticks: 987_654,
+        client: "codex",
+        session: Some("sess-1"),
+        run: Some("run-1"),
+    }
+}
+
+/// The process that wants the lease too.
+pub(crate) const fn second_process() -> Process {
+    Process {
+        pid: 5151,
+        ticks: 990_001,
+        session: Some("sess-2"),
+        run: Some("run-2"),
+        ..first_process()
+    }
+}
+
+pub(crate) fn alive() -> Verdict {
+    Verdict::Alive(Evidence::new("same_start_ticks"))
+}
+
+pub(crate) fn dead() -> Verdict {
+    Verdict::Dead(Evidence::new("pid_recycled").with_detail("ticks 987700"))
+}
+
+pub(crate) fn occupied() -> Verdict {
+    Verdict::Occupied(Evidence::new("group_member").with_occupants(["4250 cargo"]))
+}
+
+pub(crate) fn unknown() -> Verdict {
+    Verdict::Unknown(Evidence::new("stat_unreadable").with_detail("EACCES"))
+}
+
+/// What was seen of the first holder of the lease `token`.
+pub(crate) fn observed(token: FencingToken, verdict: Verdict) -> Answer {
+    Question::new(first_process(), token, 0, ProcessProof::default()).answer(verdict)
 }
