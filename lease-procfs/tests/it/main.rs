@@ -1,0 +1,32 @@
+//! Behaviour of the process evidence, through its public face.
+
+#[cfg(test)]
+mod errors;
+#[cfg(test)]
+mod holder;
+#[cfg(test)]
+mod identity;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod live;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod namespaces;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod places;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod recycled;
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod stat;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod sys;
+#[cfg(not(target_os = "linux"))]
+#[cfg(test)]
+mod unsupported;
+#[cfg(test)]
+mod verdicts;

@@ -1,0 +1,164 @@
+//! Forked children, exact pids and other calls that need `unsafe`.
+#![expect(
+    unsafe_code,
+    reason = "fork, clone3 and friends; the children touch only what fork leaves sound"
+)]
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use lease_procfs::Pid;
+use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// A forked child. Dropping it kills and reaps it.
+#[derive(Debug)]
+pub(crate) struct Child {
+    pid: Pid,
+    is_reaped: bool,
+}
+
+impl Child {
+    /// Forks a child that runs `body` and exits.
+    pub(crate) fn fork(body: impl FnOnce()) -> Self {
+        // SAFETY: the C library makes its heap sound in the child, and the child leaves by `_exit`.
+        let pid = unsafe { libc::fork() };
+        Self::run(pid.into(), body)
+    }
+
+    /// Forks a child that waits to be killed.
+    pub(crate) fn idle() -> Self {
+        Self::fork(wait_for_ever)
+    }
+
+    /// Forks an idle child with exactly this number in our pid namespace.
+    pub(crate) fn idle_at(pid: Pid) -> io::Result<Self> {
+        let wanted = [pid.get()];
+        let arguments = CloneArguments {
+            exit_signal: u64::try_from(libc::SIGCHLD).unwrap(),
+            set_tid: wanted.as_ptr().expose_provenance() as u64,
+            set_tid_size: 1,
+            ..CloneArguments::default()
+        };
+        // SAFETY: as `fork`, without the C library's handlers: callers have one thread.
+        let pid = unsafe {
+            libc::syscall(
+                libc::SYS_clone3,
+                &raw const arguments,
+                size_of::<CloneArguments>(),
+            )
+        };
+        if pid < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self::run(pid, wait_for_ever))
+    }
+
+    fn run(pid: i64, body: impl FnOnce()) -> Self {
+        if pid == 0 {
+            let outcome = catch_unwind(AssertUnwindSafe(body));
+            exit_now(i32::from(outcome.is_err()));
+        }
+        Self {
+            pid: Pid::new(pid).expect("fork gives a number"),
+            is_reaped: false,
+        }
+    }
+
+    pub(crate) const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(raw(self.pid), signal).expect("the child is ours");
+    }
+
+    /// Kills the child and waits until it is a zombie.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+        self.wait_unreaped();
+    }
+
+    /// Waits until the child has exited, and leaves it a zombie.
+    pub(crate) fn wait_unreaped(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(raw(self.pid)), options).expect("the child is ours");
+    }
+
+    /// Waits until the child has exited, reaps it, and tells whether it succeeded.
+    pub(crate) fn reap(&mut self) -> bool {
+        self.is_reaped = true;
+        let status = waitid(WaitId::Pid(raw(self.pid)), WaitIdOptions::EXITED);
+        status
+            .expect("the child is ours")
+            .expect("it exited")
+            .exit_status()
+            == Some(0)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.is_reaped {
+            self.kill();
+            self.reap();
+        }
+    }
+}
+
+/// Leaves namespaces for new ones. The caller has one thread.
+pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
+    // SAFETY: no descriptor table is unshared.
+    unsafe { unshare_unsafe(flags) }
+}
+
+/// Ends the leader thread alone.
+pub(crate) fn exit_this_thread() -> ! {
+    // SAFETY: the thread's stack stays mapped; nothing runs on it any more.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+    exit_now(1)
+}
+
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(code) }
+}
+
+pub(crate) fn wait_for_ever() {
+    loop {
+        // SAFETY: waits for a signal.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Takes on another user, for good.
+pub(crate) fn become_user(user: u32) {
+    // SAFETY: changes credentials of this process.
+    let refused = unsafe {
+        libc::setgroups(0, std::ptr::null())
+            | libc::setresgid(user, user, user)
+            | libc::setresuid(user, user, user)
+    };
+    assert_eq!(refused, 0, "{}", io::Error::last_os_error());
+}
+
+fn raw(pid: Pid) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(pid.get()).expect("a pid is not zero")
+}
+
+/// `struct clone_args` of `linux/sched.h`.
+#[repr(C)]
+#[derive(Default)]
+struct CloneArguments {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
