@@ -88,3 +88,8 @@ pub use receipt::{Note, RECEIPT_SCHEMA, Receipt};
 pub use refusal::{Behind, Bounded, Counter, Held, Mismatch, Refusal, TtlFault, Verb};
 pub use registry::{LeaseView, Receipts, Registry, Settled, Step, Turn};
 pub use time::{Clock, Moment};
+
+/// The examples of the README, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
