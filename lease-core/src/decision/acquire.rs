@@ -176,10 +176,10 @@ fn contend<H: Holder>(case: &Case<'_, H>, key: &ResourceKey, lease: &Lease<H>) -
 /// A waiter that a lease of the same writer blocks does not count: it waits for this very writer, and
 /// the two would wait for each other.
 fn first_in_front<H: Holder>(case: &Case<'_, H>, holder: &H) -> Option<Box<Behind<H>>> {
+    let ours = |lease: &Lease<H>| lease.holder == *holder && !lease.lapsed(case.seen.now);
     let held = |key: &ResourceKey| {
-        case.scene.near.iter().any(|(near, cell)| {
-            near.overlaps(key) && cell.lease().is_some_and(|lease| lease.holder == *holder)
-        })
+        let mut near = case.scene.near.iter();
+        near.any(|(near, cell)| near.overlaps(key) && cell.lease().is_some_and(ours))
     };
     case.scene
         .queued
