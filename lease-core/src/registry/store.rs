@@ -16,7 +16,7 @@ use super::expiry::Expiry;
 use crate::action::WaiterId;
 use crate::cell::{Cell, Lease};
 use crate::holder::Holder;
-use crate::id::{At, Slot};
+use crate::id::{At, Generation, Slot};
 use crate::key::ResourceKey;
 use crate::limits::SWEEP_LEASES;
 use crate::plan::Cells;
@@ -471,6 +471,10 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 }
 
+fn generation<H>(cell: &Cell<H>) -> Option<Generation> {
+    cell.lease.as_ref().map(|lease| lease.token.generation)
+}
+
 impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
     fn put(&mut self, key: &ResourceKey, cell: Cell<H>) -> Slot {
         let place = self.ensure(key);
@@ -479,8 +483,9 @@ impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
             return Slot::NONE;
         };
         node.key = Some(key.clone());
-        node.timed = false;
         let old = core::mem::replace(&mut node.cell, cell);
+        // A hand-over keeps its timer: a second one for the same lease would never be dropped.
+        node.timed &= generation(&old) == generation(&node.cell);
         match old.lease {
             Some(old) => self.belonged(place, &old.holder),
             None => {
