@@ -294,7 +294,7 @@ fn only_an_explicit_ttl_moves_the_expiry() {
         at,
         ttl: span(1_000),
     };
-    rig.call(TREE, renew.clone()).change();
+    rig.call(TREE, renew).change();
     assert_eq!(lease(&rig).expires, Some(ms(T0 + 51_000)));
 
     // A lease that had none gets one.
