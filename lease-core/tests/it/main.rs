@@ -34,7 +34,8 @@ mod scenarios;
 mod scoped;
 #[cfg(test)]
 mod tables;
-#[cfg(all(test, feature = "serde"))]
+#[cfg(feature = "serde")]
+#[cfg(test)]
 mod wire;
 #[cfg(test)]
 mod words;
