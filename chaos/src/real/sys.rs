@@ -1,0 +1,81 @@
+//! System calls that have no safe wrapper.
+#![expect(
+    unsafe_code,
+    reason = "socket options, namespaces and the end of one thread have no safe wrapper"
+)]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use rustix::thread::UnshareFlags;
+
+/// `SO_PEERPIDFD` of `asm-generic/socket.h` (Linux 6.5).
+const SO_PEERPIDFD: libc::c_int = 77;
+
+/// Who connected a socket, as the kernel saw it.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    /// Its number in our pid namespace; 0 if it has none there.
+    pub(crate) pid: i32,
+    /// Holds that very process. `None` before Linux 6.5, or where the process has no number here.
+    pub(crate) pidfd: Option<OwnedFd>,
+}
+
+/// Asks the kernel who connected this stream socket.
+pub(crate) fn peer(socket: impl AsFd) -> io::Result<Peer> {
+    // SAFETY: a `ucred` is three integers, for which zero is a value.
+    let nobody: libc::ucred = unsafe { std::mem::zeroed() };
+    let credentials = socket_option(&socket, libc::SO_PEERCRED, nobody)?;
+    // Older kernels know no such option; some refuse a peer that has no number here.
+    let pidfd = socket_option(&socket, SO_PEERPIDFD, -1)
+        .ok()
+        .filter(|number| *number >= 0)
+        // SAFETY: the kernel has just opened this descriptor for us, and nobody else knows it.
+        .map(|number| unsafe { OwnedFd::from_raw_fd(number) });
+    Ok(Peer {
+        pid: credentials.pid,
+        pidfd,
+    })
+}
+
+/// Reads a socket option that is plain integers.
+fn socket_option<T: Copy>(socket: &impl AsFd, name: libc::c_int, mut value: T) -> io::Result<T> {
+    let mut length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
+    // SAFETY: the kernel writes at most `length` bytes, which is the size of `value`; every `T` used
+    // here is made of integers, for which any bytes are a value.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            name,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    if answer == 0 {
+        Ok(value)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Moves this thread, or its children, into namespaces of their own.
+///
+/// `flags` are `NEW` ones; descriptors stay shared.
+pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
+    let flags = flags.difference(UnshareFlags::FILES);
+    // SAFETY: the table of descriptors, which is all that this can take away from other threads,
+    // stays shared.
+    unsafe { rustix::thread::unshare_unsafe(flags) }
+}
+
+/// Ends the calling thread, and lets the other threads of the process run.
+///
+/// In the first thread it leaves a process whose leader has exited. Nothing of the thread is dropped.
+pub(crate) fn leave_thread() -> ! {
+    loop {
+        // SAFETY: the thread runs nothing after this. Its stack stays mapped, so what other threads
+        // borrowed from it stays valid.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+}

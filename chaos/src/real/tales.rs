@@ -1,0 +1,73 @@
+//! The list of the real scenarios.
+
+use std::path::Path;
+
+use super::kill;
+use super::launch::{SELF, tell};
+use super::place;
+use super::problem::Problem;
+use super::restart;
+use super::stop;
+use super::storm;
+use super::world::World;
+use crate::scenario::{Context, Report, Scenario, Suite};
+
+/// Tells a story in its namespaces.
+type Tell = fn(&mut World) -> Result<(), Problem>;
+
+/// Makes the list of scenarios and the list of their stories.
+macro_rules! tales {
+    ($($name:literal, $tell:path, $about:literal;)*) => {
+        /// Returns the scenarios of the real suite.
+        pub(super) fn scenarios() -> Vec<Scenario> {
+            vec![$(Scenario::new($name, Suite::Real, $about, |context| {
+                run_by(Path::new(SELF), $name, context)
+            }),)*]
+        }
+
+        /// Returns the story of this name.
+        pub(super) fn story(name: &str) -> Option<Tell> {
+            match name {
+                $($name => Some($tell),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+tales! {
+    "real-kill-exited", kill::exited,
+        "a holder is killed and not reaped; the next writer is granted on the proof that it has exited";
+    "real-kill-reaped", kill::reaped,
+        "a holder is killed and reaped; the next writer is granted on the proof that its number names nothing";
+    "real-pid-recycled", kill::recycled,
+        "a dead holder's exact number is given to another process at once; the next writer is granted on that proof";
+    "real-pid-recycled-many", kill::recycled_many,
+        "the same over and over, with and without pidfs: nobody is ever taken for the dead holder";
+    "real-stop-past-term", stop::past_term,
+        "a holder sleeps past its term, a successor writes, and the late write leaves no byte";
+    "real-stop-in-flight", stop::in_flight,
+        "a holder sleeps past its term with an operation in flight, and nobody is granted";
+    "real-zombie-leader", stop::zombie_leader,
+        "a holder's leader thread exits while another writes on, and nobody is granted";
+    "real-own-pid-again", kill::own_pid_again,
+        "a process with the dead holder's own number and name asks and gets a lease of its own";
+    "real-other-pid-namespace", place::other_pid_namespace,
+        "a holder is recorded in a sibling pid namespace; from here it is never judged, and nobody is granted";
+    "real-thread-id", place::thread_id,
+        "the dead holder's number is a thread now: proof of death; and no thread is recorded as a holder";
+    "real-clock-offset", place::clock_offset,
+        "holder, record and authority on a boot clock that is far ahead: no live holder is succeeded";
+    "real-kill-storm", storm::kill_storm,
+        "several writers are killed and stopped at random: no two holds overlap and tokens rise";
+    "real-authority-restart", restart::authority_restart,
+        "the authority is killed and another takes its place: old tokens are refused, in the end for ever";
+}
+
+/// Runs one scenario with `program`, which asks [`role`](super::role) first, in its roles.
+///
+/// For callers that are not that program themselves.
+pub fn run_by(program: &Path, name: &str, context: &Context<'_>) -> Report {
+    context.progress.show(name);
+    tell(program, name, context.seed, context.deadline).judge()
+}
