@@ -183,6 +183,20 @@ mod tests {
     }
 
     #[test]
+    fn a_command_succeeds_or_not_and_a_missing_one_is_a_problem() {
+        assert!(succeeds(&mut Command::new("true")).unwrap());
+        assert!(!succeeds(&mut Command::new("false")).unwrap());
+        assert!(succeeds(&mut Command::new("no-such-program")).is_err());
+    }
+
+    #[test]
+    fn a_tool_of_cargo_is_there_or_not() {
+        let workspace = Workspace::find().unwrap();
+        assert!(workspace.has("fmt"));
+        assert!(!workspace.has("no-such-tool"));
+    }
+
+    #[test]
     fn a_failing_command_is_a_problem_that_names_it() {
         let workspace = Workspace::find().unwrap();
         let problem = output(&mut workspace.cargo(["no-such-command"])).unwrap_err();

@@ -25,6 +25,7 @@ enum Home {
 
 /// The programs, and the file through which integration tests meet the machine.
 const OUTSIDE: &[Home] = &[
+    Home::Folder("bench/"),
     Home::Folder("chaos/"),
     Home::Folder("lease-cli/"),
     Home::Folder("xtask/"),

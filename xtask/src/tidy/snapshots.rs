@@ -58,7 +58,10 @@ mod tests {
     use super::super::tests::check as check_files;
     use super::*;
 
-    const SOURCE: (&str, &str) = ("a/tests/it/b.rs", "#[test]\nfn it_holds() {}\n");
+    const SOURCE: (&str, &str) = (
+        "a/tests/it/b.rs",
+        "#[test]\nfn it_holds() { b(\"it-holds\") }\n",
+    );
     const HEADER: &str = "---\nsource: a/tests/it/b.rs\nexpression: c\n---\nsource: x\n";
 
     #[track_caller]
@@ -68,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_of_a_living_test_is_right() {
-        for name in ["it_holds", "it_holds-2", "it_holds@linux"] {
+        for name in ["it_holds", "it_holds-2", "it_holds@linux", "it-holds"] {
             check_one(
                 &format!("a/tests/it/snapshots/it__b__{name}.snap"),
                 HEADER,

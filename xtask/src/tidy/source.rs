@@ -95,8 +95,6 @@ struct Splitter {
     inside: Inside,
     code: String,
     comments: String,
-    /// Whether the last character of code may be part of a name.
-    in_name: bool,
 }
 
 impl Default for Splitter {
@@ -105,7 +103,6 @@ impl Default for Splitter {
             inside: Inside::Code,
             code: String::new(),
             comments: String::new(),
-            in_name: false,
         }
     }
 }
@@ -132,7 +129,8 @@ impl Splitter {
             ['\'', '\\', ..] | ['\'', _, '\'', ..] => {
                 self.enter(Inside::Character, rest, 1, Side::Code)
             }
-            ['r', tail @ ..] if self.may_start_raw() => match raw_opening(tail) {
+            // No name may end directly before a quote, so this `r` is a prefix or the end of one.
+            ['r', tail @ ..] => match raw_opening(tail) {
                 Some(hashes) => {
                     let length = hashes.saturating_add(2);
                     self.enter(Inside::RawText(hashes), rest, length, Side::Code)
@@ -141,15 +139,6 @@ impl Splitter {
             },
             _ => self.take(rest, 1, Side::Code),
         }
-    }
-
-    /// `r` opens raw text on its own and after the `b` and `c` of byte and C strings.
-    fn may_start_raw(&self) -> bool {
-        let mut last = self.code.chars().rev();
-        let is_name = |character: Option<char>| {
-            character.is_some_and(|character| character.is_alphanumeric() || character == '_')
-        };
-        !self.in_name || (matches!(last.next(), Some('b' | 'c')) && !is_name(last.next()))
     }
 
     fn line_comment(&mut self, rest: &[char]) -> usize {
@@ -210,7 +199,6 @@ impl Splitter {
             };
             self.code.push(code);
             self.comments.push(comment);
-            self.in_name = code.is_alphanumeric() || code == '_';
         }
         length
     }
@@ -264,7 +252,7 @@ mod tests {
             r###"f(br" ", c)"###,
             "            // d",
         );
-        check(r#"r#fn(for"x")"#, r#"r#fn(for" ")"#, "");
+        check(r#"r#fn(r"x")"#, r#"r#fn(r" ")"#, "");
     }
 
     #[test]

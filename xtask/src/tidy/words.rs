@@ -21,7 +21,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
             let mut find = |what: String| findings.push(Finding::new(path, line, what));
             machine_folder(words).into_iter().for_each(&mut find);
             private_host(words).into_iter().for_each(&mut find);
-            if path == "Cargo.lock" {
+            if path.ends_with("Cargo.lock") {
                 other_registry(words).into_iter().for_each(&mut find);
             }
         }
