@@ -174,18 +174,23 @@ fn contend<H: Holder>(case: &Case<'_, H>, key: &ResourceKey, lease: &Lease<H>) -
 /// The earliest waiter that a request of `holder` must let go first.
 ///
 /// A waiter that a lease of the same writer blocks does not count: it waits for this very writer, and
-/// the two would wait for each other.
+/// the two would wait for each other. Nor does one that waits behind such a waiter.
 fn first_in_front<H: Holder>(case: &Case<'_, H>, holder: &H) -> Option<Box<Behind<H>>> {
     let ours = |lease: &Lease<H>| lease.holder == *holder && !lease.lapsed(case.seen.now);
     let held = |key: &ResourceKey| {
         let mut near = case.scene.near.iter();
         near.any(|(near, cell)| near.overlaps(key) && cell.lease().is_some_and(ours))
     };
-    case.scene
-        .queued
-        .iter()
-        .find(|(_, key, by)| *by != holder && !held(key))
-        .map(|&(waiter, key, by)| Behind::new(key, by, waiter))
+    let mut passed: Vec<(&ResourceKey, &H)> = Vec::new();
+    for &(waiter, key, by) in case.scene.queued.iter().filter(|(.., by)| *by != holder) {
+        let waits_for_us =
+            |&(other, whose): &(&ResourceKey, &H)| whose != by && other.overlaps(key);
+        if !held(key) && !passed.iter().any(waits_for_us) {
+            return Some(Behind::new(key, by, waiter));
+        }
+        passed.push((key, by));
+    }
+    None
 }
 
 /// Decides a further request of the present holder.

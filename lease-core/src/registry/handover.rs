@@ -5,13 +5,14 @@ use core::hash::BuildHasher;
 
 use super::queue::Waiter;
 use super::{Committed, Registry, Settled, Step, Turn, refused};
-use crate::action::{Action, Scene, Wait, WaiterId};
+use crate::action::{Action, Scene, Seen, Wait, WaiterId};
+use crate::cell::Lease;
 use crate::change::{Change, Detail};
 use crate::code::Code;
 use crate::decision::{Decision, decide, sweep};
 use crate::holder::Holder;
 use crate::key::ResourceKey;
-use crate::liveness::{Question, Verdict};
+use crate::liveness::{Answer, Question, Verdict};
 use crate::receipt::Receipt;
 use crate::refusal::Refusal;
 
@@ -37,6 +38,10 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         self.pass_on(causes, turn);
         while let Some(waiter) = self.queue.timed_out(turn.seen.now) {
+            // The last attempt: the bounded sweep may not have come to what is in its way.
+            let mut causes = Vec::new();
+            self.serve(waiter, &mut causes, turn);
+            self.pass_on(causes, turn);
             if let Some(gone) = self.withdraw(waiter, Code::WaitTimedOut, turn) {
                 let waited = turn.seen.now.since(gone.since);
                 self.settle(waiter, gone.key, Err(Refusal::TimedOut { waiter, waited }));
@@ -187,6 +192,12 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             return;
         }
         while let Some(cause) = causes.pop() {
+            // Without this a thousand requests that leave together each try all the others.
+            if let Cause::Freed(key) = &cause
+                && self.store.covers(key, |lease| stands(lease, &turn.seen))
+            {
+                continue;
+            }
             let mut after = None;
             while let Some(waiter) = self.next_candidate(&cause, after) {
                 after = Some(waiter);
@@ -225,6 +236,13 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         };
         let plan = match self.decide(&key, &action, Some(id), &turn.seen) {
             Decision::Change(plan) => plan,
+            Decision::Refuse(refusal) if !refusal.waits() => {
+                // It became a re-entry, and waiting cannot help that.
+                drop(self.leave(id, Code::Abandoned));
+                causes.push(Cause::Freed(key.clone()));
+                self.settle(id, key, Err(refusal));
+                return None;
+            }
             Decision::Refuse(_) | Decision::Ask(_) => return None,
         };
         causes.extend(plan.freed().cloned().map(Cause::Freed));
@@ -262,7 +280,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             return;
         }
         // Only a writer that holds something can pass a waiter of another.
-        let holds_nothing = self.store.of_holder(holder).is_empty();
+        let holds_nothing = !self.store.holds(holder);
         let mut after = None;
         while let Some(id) = self.store.next_waiter(key, after) {
             if me.is_some_and(|me| id >= me) {
@@ -283,7 +301,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// [`advance`](Self::advance) with the answers.
     #[must_use]
     pub fn questions(&self) -> Vec<Question<H>> {
-        let seen = crate::Seen::at(self.latest);
+        let seen = Seen::at(self.latest);
         let mut questions: Vec<Question<H>> = Vec::new();
         for (id, waiter) in self.queue.iter() {
             let action = Action::Acquire {
@@ -300,4 +318,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         questions
     }
+}
+
+/// Whether nobody but its holder can get past `lease` now.
+fn stands<H>(lease: &Lease<H>, seen: &Seen<'_>) -> bool {
+    let dead =
+        |answer: &Answer| answer.about == lease.token && matches!(answer.verdict, Verdict::Dead(_));
+    !lease.lapsed(seen.now) && !seen.answers.iter().any(dead)
 }

@@ -26,13 +26,16 @@ use crate::time::Moment;
 /// No node.
 const NONE: u32 = u32::MAX;
 
+/// As many places are kept whatever happens.
+const SMALL: usize = 1_024;
+
 #[derive(Clone, Debug)]
 pub(super) struct Store<H, S> {
     nodes: Vec<Node<H>>,
     free: Vec<u32>,
     by_text: HashTable<u32>,
-    /// The places of all leases of a holder.
-    by_holder: HashMap<H, Vec<u32>, S>,
+    /// The place of the latest lease of a holder; from there a list goes through all of them.
+    by_holder: HashMap<H, u32, S>,
     expiry: Expiry,
     held: usize,
     hasher: S,
@@ -50,6 +53,9 @@ struct Node<H> {
     next_sibling: u32,
     prev_sibling: u32,
     cell: Cell<H>,
+    /// Neighbours in the list of its holder's leases, of which there may be a million.
+    next_of_holder: u32,
+    prev_of_holder: u32,
     /// Whether a timer for this lease is in the expiry heap.
     timed: bool,
     waiters: BTreeSet<WaiterId>,
@@ -155,17 +161,19 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             .filter_map(|node| Some((node.key.as_ref()?, node.cell.lease.as_ref()?)))
     }
 
+    /// Whether `holder` holds anything.
+    pub(super) fn holds(&self, holder: &H) -> bool {
+        self.by_holder.contains_key(holder)
+    }
+
     /// Every held cell of `holder`.
     pub(super) fn of_holder(&self, holder: &H) -> Vec<(&ResourceKey, &Cell<H>)> {
-        let places = self
-            .by_holder
-            .get(holder)
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        places
-            .iter()
-            .filter_map(|&place| self.held_at(place))
-            .collect()
+        let first = self.by_holder.get(holder).copied().unwrap_or(NONE);
+        let places = core::iter::successors(self.node(first).map(|_| first), |&place| {
+            let next = self.node(place)?.next_of_holder;
+            self.node(next).map(|_| next)
+        });
+        places.filter_map(|place| self.held_at(place)).collect()
     }
 
     /// The held cells that overlap `key`, without its own.
@@ -186,6 +194,15 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
                 |place| out.extend(self.held_at(place)),
             );
         }
+    }
+
+    /// Whether a lease at `key` or above it passes `test`; it is then in the way of all that overlaps
+    /// `key`.
+    pub(super) fn covers(&self, key: &ResourceKey, test: impl Fn(&Lease<H>) -> bool) -> bool {
+        key.ancestors()
+            .chain(core::iter::once(key.as_str()))
+            .filter_map(|text| self.held_at(self.find(text)?)?.1.lease())
+            .any(test)
     }
 
     /// Visits what lies strictly below `place`, where `count` says that there is something.
@@ -308,6 +325,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             next_sibling: self.node(parent).map_or(NONE, |above| above.first_child),
             prev_sibling: NONE,
             cell: Cell::FREE,
+            next_of_holder: NONE,
+            prev_of_holder: NONE,
             timed: false,
             waiters: BTreeSet::new(),
             held_below: 0,
@@ -374,14 +393,25 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         self.shrink();
     }
 
-    /// Gives memory back once most of the places are free.
+    /// Gives memory back once three quarters of the places are free, by building everything anew.
+    ///
+    /// Places change; a hint that is out of date is found out by its token.
     fn shrink(&mut self) {
-        if self.free.len() == self.nodes.len() && self.nodes.len() > 1_024 {
-            self.nodes = Vec::new();
-            self.free = Vec::new();
-            self.by_text = HashTable::new();
-            self.by_holder.shrink_to_fit();
-            self.expiry = Expiry::default();
+        let live = self.nodes.len().saturating_sub(self.free.len());
+        if self.nodes.len() <= SMALL || live.saturating_mul(4) >= self.nodes.len() {
+            return;
+        }
+        let old = core::mem::replace(self, Self::new(self.hasher.clone()));
+        for node in old.nodes {
+            let Ok(key) = ResourceKey::new(node.text()) else {
+                continue;
+            };
+            for waiter in &node.waiters {
+                self.add_waiter(&key, *waiter);
+            }
+            if let (Some(key), true) = (node.key, node.cell.lease.is_some()) {
+                self.put(&key, node.cell);
+            }
         }
     }
 
@@ -450,23 +480,35 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Notes whose lease is at `place`.
     fn belongs(&mut self, place: u32, holder: &H) {
-        match self.by_holder.get_mut(holder) {
-            Some(places) => places.push(place),
+        let next = match self.by_holder.get_mut(holder) {
+            Some(first) => core::mem::replace(first, place),
             None => {
-                self.by_holder.insert(holder.clone(), alloc::vec![place]);
+                self.by_holder.insert(holder.clone(), place);
+                NONE
             }
+        };
+        if let Some(next) = self.node_mut(next) {
+            next.prev_of_holder = place;
+        }
+        if let Some(node) = self.node_mut(place) {
+            node.next_of_holder = next;
+            node.prev_of_holder = NONE;
         }
     }
 
     /// Forgets whose lease is at `place`.
     fn belonged(&mut self, place: u32, holder: &H) {
-        if let Some(places) = self.by_holder.get_mut(holder) {
-            if let Some(at) = places.iter().rposition(|&other| other == place) {
-                places.swap_remove(at);
-            }
-            if places.is_empty() {
-                self.by_holder.remove(holder);
-            }
+        let Some(node) = self.node(place) else { return };
+        let (next, prev) = (node.next_of_holder, node.prev_of_holder);
+        if let Some(next) = self.node_mut(next) {
+            next.prev_of_holder = prev;
+        }
+        if let Some(prev) = self.node_mut(prev) {
+            prev.next_of_holder = next;
+        } else if next == NONE {
+            self.by_holder.remove(holder);
+        } else if let Some(first) = self.by_holder.get_mut(holder) {
+            *first = next;
         }
     }
 }

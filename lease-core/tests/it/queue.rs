@@ -1,8 +1,10 @@
 //! Who waits, who goes next, and that nobody is forgotten.
 
-use lease_core::{Code, Wait};
+use core::time::Duration;
 
-use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, mcp, who};
+use lease_core::{Action, Code, Evidence, LeasePolicy, Refusal, Step, Verdict, Wait};
+
+use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, mcp, ms, oth, who};
 
 /// Grants as many other leases, of one writer, as one call sweeps.
 fn fill_one_sweep(rig: &mut Rig) {
@@ -45,4 +47,54 @@ fn a_lease_that_is_over_and_not_swept_yet_lets_its_writer_pass_nobody() {
     let settled = rig.settled().unwrap();
     assert_eq!(settled.waiter, first);
     assert!(settled.outcome.is_ok());
+}
+
+#[test]
+fn the_last_attempt_is_made_at_the_deadline_however_much_there_is_to_sweep() {
+    let mut rig = Rig::sessions();
+    fill_one_sweep(&mut rig);
+    assert_eq!(rig.granted("k", &mcp()).at.token.generation.get(), 65);
+    let waiter = rig.queue("k", &inp(), Wait::Until(ms(T0 + TTL_MS + 5)));
+    rig.at(T0 + TTL_MS + 5).advance();
+    let settled = rig.settled().unwrap();
+    assert_eq!(settled.waiter, waiter);
+    assert!(settled.outcome.is_ok(), "{settled:?}");
+}
+
+#[test]
+fn a_request_that_became_a_refused_re_entry_does_not_go_on_waiting() {
+    let mut rig = Rig::new(LeasePolicy::process_bound());
+    let term = Some(Duration::from_millis(10));
+    let grant = rig.acquire_for("k", &mcp(), term).grant();
+    let action = Action::Acquire {
+        holder: inp(),
+        ttl: None,
+    };
+    let Step::Ask(questions) = rig.step(Some("k"), action, Wait::Forever) else {
+        panic!("nothing was asked");
+    };
+    rig.answers = vec![questions[0].answer(Verdict::Alive(Evidence::new("alive")))];
+    let waiter = rig.queue("k", &inp(), Wait::Forever);
+    rig.answers.clear();
+    // The lease is suspended when its waiter adopts it, so its request without a ttl is a refused
+    // re-entry: left in the queue it would be a request of the holder, waiting for itself.
+    let adopted = rig.at(T0 + 11).adopt("k", grant.at, &mcp(), &inp()).grant();
+    assert_eq!(adopted.at.token, grant.at.token);
+    assert_eq!(rig.registry.waiting(), 0);
+    let settled = rig.settled().unwrap();
+    assert_eq!(settled.waiter, waiter);
+    assert!(matches!(settled.outcome, Err(Refusal::Expired { .. })));
+}
+
+#[test]
+fn three_writers_do_not_wait_for_each_other_through_the_queue() {
+    let mut rig = Rig::sessions();
+    assert_eq!(rig.granted("p/a", &mcp()).at.token.generation.get(), 1);
+    // Blocked by the lease of the first.
+    let whole = rig.queue("p", &inp(), Wait::Forever);
+    // Behind it, and by that behind the first.
+    let part = rig.queue("p/b", &oth(), Wait::Forever);
+    assert!(whole < part);
+    // It waits for neither, or all three would wait for ever.
+    assert_eq!(rig.granted("p/b", &mcp()).at.token.generation.get(), 2);
 }
