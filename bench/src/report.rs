@@ -1,0 +1,78 @@
+//! One row a measurement; text for people, JSON for programs.
+
+use std::fmt::Write as _;
+
+/// One measurement.
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) ours: f64,
+    pub(crate) floor: Option<f64>,
+    /// The ratio, or without a floor the figure, that is aimed at.
+    pub(crate) goal: Option<f64>,
+    pub(crate) unit: &'static str,
+    pub(crate) allocations: Option<f64>,
+    pub(crate) peers: Vec<(&'static str, f64)>,
+}
+
+impl Row {
+    pub(crate) fn ratio(&self) -> Option<f64> {
+        self.floor.map(|floor| self.ours / floor)
+    }
+
+    /// What the goal speaks of.
+    fn reached(&self) -> f64 {
+        self.ratio().unwrap_or(self.ours)
+    }
+
+    pub(crate) fn misses_goal_twice(&self) -> bool {
+        self.goal.is_some_and(|goal| self.reached() > goal * 2.0)
+    }
+
+    fn verdict(&self) -> &'static str {
+        match self.goal {
+            None => "",
+            Some(goal) if self.reached() <= goal => "reached",
+            Some(_) if self.misses_goal_twice() => "missed by more than twice",
+            Some(_) => "missed",
+        }
+    }
+}
+
+pub(crate) fn text(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for row in rows {
+        let _infallible = write!(out, "{:<44} {:>9.1} {:<10}", row.name, row.ours, row.unit);
+        if let (Some(floor), Some(ratio)) = (row.floor, row.ratio()) {
+            let _infallible = write!(out, " floor {floor:>7.1}  ratio {ratio:>5.2}");
+        }
+        if let Some(goal) = row.goal {
+            let _infallible = write!(out, "  goal {goal:>5.1} {}", row.verdict());
+        }
+        if let Some(allocations) = row.allocations {
+            let _infallible = write!(out, "  allocations {allocations:.2}");
+        }
+        out.push('\n');
+        for (peer, nanos) in &row.peers {
+            let _infallible = writeln!(out, "    {peer:<40} {nanos:>9.1} {}", row.unit);
+        }
+    }
+    out
+}
+
+pub(crate) fn json(rows: &[Row]) -> String {
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| {
+            serde_json::json!({
+                "name": row.name, "ours": row.ours, "unit": row.unit, "floor": row.floor,
+                "ratio": row.ratio(), "goal": row.goal, "verdict": row.verdict(),
+                "allocations": row.allocations,
+                "peers": row.peers.iter().map(|(name, figure)| serde_json::json!({
+                    "name": name, "figure": figure,
+                })).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let report = serde_json::json!({ "schema": 1, "rows": rows });
+    serde_json::to_string_pretty(&report).unwrap_or_default()
+}

@@ -1,0 +1,60 @@
+//! Timing in turns.
+
+use std::time::Instant;
+
+const ROUNDS: usize = 7;
+
+/// Something to time: does `count` units of its work.
+pub(crate) trait Work {
+    fn run(&mut self, count: u64);
+}
+
+impl<F: FnMut(u64)> Work for F {
+    fn run(&mut self, count: u64) {
+        self(count);
+    }
+}
+
+/// Nanoseconds a unit for each work, the least of several rounds taken in turns.
+pub(crate) fn least(count: u64, works: &mut [&mut dyn Work]) -> Vec<f64> {
+    let mut least = vec![f64::INFINITY; works.len()];
+    for _ in 0..ROUNDS {
+        for (work, least) in works.iter_mut().zip(&mut least) {
+            let start = Instant::now();
+            work.run(count);
+            let nanos = start.elapsed().as_nanos() as f64 / count as f64;
+            *least = least.min(nanos);
+        }
+    }
+    least
+}
+
+/// Allocations a unit, after a warm-up.
+pub(crate) fn allocations(count: u64, work: &mut dyn Work) -> f64 {
+    work.run(count);
+    let before = crate::count::calls();
+    work.run(count);
+    (crate::count::calls() - before) as f64 / count as f64
+}
+
+/// A small generator, so that each work walks the same names.
+pub(crate) struct Walk(u64);
+
+impl Walk {
+    pub(crate) const fn new() -> Self {
+        Self(0x9E37_79B9_7F4A_7C15)
+    }
+
+    pub(crate) fn next(&mut self, below: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % below as u64) as usize
+    }
+}
+
+/// `n` names of `depth` segments; the last segment tells them apart.
+pub(crate) fn names(n: usize, depth: usize) -> Vec<String> {
+    let above: String = (1..depth).map(|level| format!("level-{level}/")).collect();
+    (0..n).map(|number| format!("{above}resource-{number}")).collect()
+}

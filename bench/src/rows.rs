@@ -1,0 +1,180 @@
+//! What is measured.
+
+use std::time::Instant;
+
+use crate::floor::{Slots, Table};
+use crate::ours::Held;
+use crate::peers;
+use crate::report::Row;
+use crate::rounds::{Work, allocations, least, names};
+
+/// Every row, in order.
+pub(crate) fn all() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for n in [1, 1_000, 100_000, 1_000_000] {
+        rows.push(cycle(n, 1, 2.0, true));
+    }
+    rows.push(cycle(1_000, 2, 3.0, false));
+    rows.push(cycle(1_000, 4, 5.0, false));
+    rows.extend(by_token());
+    rows.push(two_threads());
+    rows.extend(sweeps());
+    rows.extend(memory());
+    rows
+}
+
+fn units(n: usize) -> u64 {
+    if n >= 100_000 { 300_000 } else { 100_000 }
+}
+
+/// Acquire and release by name, with `n` names held.
+fn cycle(n: usize, depth: usize, goal: f64, with_peers: bool) -> Row {
+    let names = names(n, depth);
+    let mut floor = Table::new(names.clone());
+    let mut ours = Held::new(names.clone());
+    let mut others: Vec<(&'static str, Box<dyn Work>)> = Vec::new();
+    if with_peers {
+        others.push(("parking_lot mutex, hashbrown map", peers::mutex_map(&names)));
+        others.push(("dashmap", peers::dashmap(&names)));
+        others.push(("keyed-lock", peers::keyed_lock(&names)));
+        others.push(("tokio semaphores in a mutexed map", peers::semaphores(&names)));
+    }
+    let mut works: Vec<&mut dyn Work> = vec![&mut floor, &mut ours];
+    works.extend(others.iter_mut().map(|(_, work)| work as &mut dyn Work));
+    let figures = least(units(n), &mut works);
+    let allocations = allocations(10_000, &mut ours);
+    let peers = others.iter().zip(&figures[2..]).map(|((name, _), nanos)| (*name, *nanos));
+    Row {
+        name: format!("a1 acquire + release, n = {n}, depth {depth}"),
+        ours: figures[1],
+        floor: Some(figures[0]),
+        goal: Some(goal),
+        unit: "ns",
+        allocations: Some(allocations),
+        peers: peers.collect(),
+    }
+}
+
+impl Work for Box<dyn Work> {
+    fn run(&mut self, count: u64) {
+        (**self).run(count);
+    }
+}
+
+/// What the bearer of a token does, with 1,000 names held.
+fn by_token() -> Vec<Row> {
+    let n = 1_000;
+    let mut floor = Slots::new(n);
+    let (mut touched, mut checked, mut operated) =
+        (Held::new(names(n, 1)), Held::new(names(n, 1)), Held::new(names(n, 1)));
+    let mut touch = |count| touched.touch(count);
+    let mut check = |count| checked.check(count);
+    let mut operation = |count| operated.operation(count);
+    let figures = least(200_000, &mut [&mut floor, &mut touch, &mut check, &mut operation]);
+    let works: [(&str, f64, &mut dyn Work, f64); 3] = [
+        ("a1' touch by token", figures[1], &mut touch, 20.0),
+        ("a1' check by token", figures[2], &mut check, 10.0),
+        ("a1' begin + end", figures[3], &mut operation, 40.0),
+    ];
+    works
+        .into_iter()
+        .map(|(name, ours, work, goal)| Row {
+            name: format!("{name} (slot by index: {:.1} ns)", figures[0]),
+            ours,
+            floor: None,
+            goal: Some(goal),
+            unit: "ns",
+            allocations: Some(allocations(10_000, work)),
+            peers: Vec::new(),
+        })
+        .collect()
+}
+
+/// Two threads on one mutexed registry, against two threads on one mutexed map.
+fn two_threads() -> Row {
+    let names = names(1_000, 1);
+    let ours = parking_lot::Mutex::new(Held::new(names.clone()));
+    let floor = parking_lot::Mutex::new(Table::new(names));
+    let mut both = |count: u64| {
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..count / 2).for_each(|_| ours.lock().run(1)));
+            }
+        });
+    };
+    let mut map = |count: u64| {
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..count / 2).for_each(|_| floor.lock().run(1)));
+            }
+        });
+    };
+    let figures = least(200_000, &mut [&mut map, &mut both]);
+    Row {
+        name: "a2 two threads on one mutex, n = 1000".to_owned(),
+        ours: figures[1],
+        floor: Some(figures[0]),
+        goal: Some(2.5),
+        unit: "ns",
+        allocations: None,
+        peers: Vec::new(),
+    }
+}
+
+fn sweeps() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for n in [1_000, 1_000_000] {
+        let mut held = Held::new(names(n, 1));
+        let mut idle = |count| held.idle(count);
+        let figure = least(100_000, &mut [&mut idle])[0];
+        let start = Instant::now();
+        let reclaimed = held.reclaim();
+        let each = start.elapsed().as_nanos() as f64 / reclaimed as f64;
+        rows.push(Row {
+            name: format!("a3 sweep with nothing due, n = {n}"),
+            ours: figure,
+            floor: None,
+            goal: Some(10.0),
+            unit: "ns",
+            allocations: None,
+            peers: Vec::new(),
+        });
+        rows.push(Row {
+            name: format!("a3 reclaim, each of {n} due"),
+            ours: each,
+            floor: None,
+            goal: Some(300.0),
+            unit: "ns",
+            allocations: None,
+            peers: Vec::new(),
+        });
+    }
+    rows
+}
+
+/// What is held costs, and what is left once nothing is.
+fn memory() -> Vec<Row> {
+    let n = 1_000_000;
+    let names = names(n, 1);
+    let empty = crate::count::bytes();
+    let mut held = Held::new(names);
+    let keys = held.at.capacity() * size_of::<lease_core::At>();
+    let full = crate::count::bytes() - empty - keys as i64;
+    for at in 0..n {
+        held.release(at);
+    }
+    let left = crate::count::bytes() - empty;
+    let row = |name: &str, ours: f64| Row {
+        name: name.to_owned(),
+        ours,
+        floor: None,
+        goal: None,
+        unit: "bytes",
+        allocations: None,
+        peers: Vec::new(),
+    };
+    vec![
+        row("memory a held resource, key included", full as f64 / n as f64),
+        row("memory left of a million released ones", left as f64 - keys as f64),
+    ]
+}
