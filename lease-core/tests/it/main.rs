@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod connections;
 #[cfg(test)]
+mod errors;
+#[cfg(test)]
 mod exhaustive;
 #[cfg(test)]
 mod failures;
@@ -34,6 +36,8 @@ mod scenarios;
 mod scoped;
 #[cfg(test)]
 mod tables;
+#[cfg(test)]
+mod terms;
 #[cfg(feature = "serde")]
 #[cfg(test)]
 mod wire;
