@@ -1,5 +1,6 @@
 //! A registry, a clock that only the test moves, and named writers.
 
+use core::fmt::Write as _;
 use core::time::Duration;
 
 use lease_core::{
@@ -116,7 +117,7 @@ impl<H: Holder> Rig<H> {
         let taken = self.registry.take_receipts();
         assert_eq!(taken.missed, 0);
         for receipt in &taken.receipts {
-            self.transcript.push_str(&format!("{receipt}\n"));
+            writeln!(self.transcript, "{receipt}").unwrap();
         }
         self.receipts.extend(taken.receipts);
         done
@@ -135,8 +136,7 @@ impl<H: Holder> Rig<H> {
         };
         let step = self.turn(|registry, turn| registry.call(&call, turn));
         if let Step::Done(Outcome::Refused(refusal)) = &step {
-            self.transcript
-                .push_str(&format!("refused {}: {refusal}\n", refusal.code()));
+            writeln!(self.transcript, "refused {}: {refusal}", refusal.code()).unwrap();
         }
         step
     }
