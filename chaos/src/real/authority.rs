@@ -21,7 +21,7 @@ use rustix::io::Errno;
 
 use super::chance::random;
 use super::lines::{Lines, send};
-use super::pause::boottime;
+use super::pause::{boottime, boottime_seconds};
 use super::problem::{Problem, Tried as _};
 use super::sys;
 use super::wire::{Control, RESOURCE, Refused, Reply, Report, Request, SOCKET, Told};
@@ -108,7 +108,10 @@ pub(crate) fn run(folder: &Path, terms: Terms, pidfs: bool) -> Result<(), Proble
         next_connection: 0,
         waiting: BTreeMap::new(),
     };
-    authority.tell(&Report::Ready { authority: id })?;
+    authority.tell(&Report::Ready {
+        authority: id,
+        boottime_seconds: boottime_seconds(),
+    })?;
     authority.serve(&listener)
 }
 

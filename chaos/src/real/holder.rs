@@ -13,7 +13,7 @@ use lease_procfs::{ProcFs, ProcessIdentity};
 use super::chance::random;
 use super::guarded::Guarded;
 use super::lines::{Lines, send};
-use super::pause::boottime;
+use super::pause::boottime_seconds;
 use super::problem::{Problem, Tried as _};
 use super::sys;
 use super::wire::{Answer, Command, RESOURCE, Reply, Request, SOCKET};
@@ -221,12 +221,8 @@ impl Holder {
 
     fn describe(&self) -> Result<Answer, Problem> {
         let identity = ProcessIdentity::own(&ProcFs::system()).tried("describing itself")?;
-        let boottime_seconds = boottime()
-            .as_nanos()
-            .checked_div(1_000_000_000)
-            .unwrap_or(0);
         Ok(Answer::Described {
-            boottime_seconds,
+            boottime_seconds: boottime_seconds(),
             identity: identity.to_string(),
         })
     }

@@ -21,7 +21,7 @@ use super::lines::{readable, send};
 use super::problem::{Need, Problem, Tried as _};
 use super::story::Story;
 use super::sys;
-use super::wire::Started;
+use super::wire::{Started, Starter};
 use super::world::next_number;
 use crate::clock::Deadline;
 
@@ -228,14 +228,14 @@ pub(crate) fn mounted(role: &[OsString]) -> Result<(), Problem> {
 pub(crate) fn nested(role: &[OsString]) -> Result<(), Problem> {
     sys::unshare(UnshareFlags::NEWNS | UnshareFlags::NEWPID)
         .needs(Need::PidNamespaces, "unshare")?;
-    start(itself("mounted", role))
+    start(Starter::Nested, itself("mounted", role))
 }
 
 /// The role `numbered`: another process of this pid namespace gets an exact number and takes the role
 /// given.
 pub(crate) fn numbered(number: i32, role: &[OsString]) -> Result<(), Problem> {
     next_number(number)?;
-    start(itself_plain(role))
+    start(Starter::Numbered, itself_plain(role))
 }
 
 /// The role `inside`: a process in the pid namespace of another one takes the role given.
@@ -245,7 +245,7 @@ pub(crate) fn inside(pid: i32, role: &[OsString]) -> Result<(), Problem> {
     let spaces = ThreadNameSpaceType::PROCESS_ID | ThreadNameSpaceType::MOUNT;
     move_into_thread_name_spaces(std::os::fd::AsFd::as_fd(&pidfd), spaces)
         .needs(Need::PidNamespaces, "setns")?;
-    start(itself_plain(role))
+    start(Starter::Inside, itself_plain(role))
 }
 
 /// The role `shifted`: a time namespace with another boot time, in which this process takes the role
@@ -258,10 +258,11 @@ pub(crate) fn shifted(seconds: u32, role: &[OsString]) -> Result<(), Problem> {
 }
 
 /// Starts a process, says which number it has here, and waits for it.
-fn start(mut command: Command) -> Result<(), Problem> {
+fn start(by: Starter, mut command: Command) -> Result<(), Problem> {
     let mut child = command.spawn().tried("starting a process")?;
-    let pid = i32::try_from(child.id()).tried("reading a number")?;
-    send(&mut io::stdout().lock(), &Started::Child { pid }).tried("reporting")?;
+    let number = i32::try_from(child.id()).tried("reading a number")?;
+    let started = Started { by, child: number };
+    send(&mut io::stdout().lock(), &started).tried("reporting")?;
     child.wait().tried("waiting for a process")?;
     Ok(())
 }

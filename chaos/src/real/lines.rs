@@ -68,15 +68,13 @@ impl Lines {
 
 /// Reads one message, or the problem that a role told in its place.
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(line).map_err(|error| {
-        match serde_json::from_slice::<Result<(), Problem>>(line) {
-            Ok(Err(problem)) => problem,
-            Ok(Ok(())) | Err(_) => Problem::broken(format_args!(
-                "a message is malformed: {error}: {}",
-                String::from_utf8_lossy(line)
-            )),
-        }
-    })
+    if let Ok(Err(problem)) = serde_json::from_slice::<Result<(), Problem>>(line) {
+        return Err(problem);
+    }
+    serde_json::from_slice(line).tried(format_args!(
+        "a message is malformed: {}",
+        String::from_utf8_lossy(line)
+    ))
 }
 
 /// Waits until something can be read, or the other side is gone. `false` at the deadline.

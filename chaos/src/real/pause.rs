@@ -42,3 +42,9 @@ pub(crate) fn boottime() -> Moment {
     let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
     Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
+
+/// Reads the decision clock in whole seconds.
+pub(crate) fn boottime_seconds() -> u64 {
+    let second = 1_000_000_000;
+    boottime().as_nanos().checked_div(second).unwrap_or(0)
+}

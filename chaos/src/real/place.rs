@@ -8,10 +8,10 @@ use lease_core::Code;
 use super::authority::Terms;
 use super::kill::{NUMBER, needs_pidfs};
 use super::launch::itself;
-use super::pause::boottime;
+use super::pause::boottime_seconds;
 use super::problem::{Need, Problem};
 use super::story::{Count, Rule};
-use super::wire::{Answer, Command, Reply};
+use super::wire::{Answer, Command, Reply, Starter};
 use super::world::{Authority, PROMPT, Process, World, is_taken, kill_number, next_number, stat};
 
 /// The number that the far holder has in its own pid namespace.
@@ -66,7 +66,7 @@ pub(crate) fn other_pid_namespace(world: &mut World) -> Result<(), Problem> {
     // Somebody unrelated has that number here.
     let role = ["numbered", &FAR_NUMBER.to_string(), "idle"].map(OsString::from);
     let mut unrelated = inside(space, "unrelated", &role)?;
-    let number = unrelated.started()?;
+    let number = unrelated.started(Starter::Numbered)?;
     let taken = number == FAR_NUMBER && !unrelated.has_exited(Duration::ZERO)?;
     world
         .story
@@ -90,7 +90,7 @@ fn nested_authority(world: &World) -> Result<(Authority, i32), Problem> {
     let mut role = vec![OsString::from("authority")];
     role.extend(world.authority_arguments(Terms::Process, true));
     let mut process = Process::start("authority", itself("nested", role))?;
-    let space = process.started()?;
+    let space = process.started(Starter::Nested)?;
     Ok((Authority::ready(process)?, space))
 }
 
@@ -102,8 +102,8 @@ fn nested_far_holder(world: &World) -> Result<(Process, i32), Problem> {
         .to_vec();
     role.extend(holder_role(world, "far"));
     let mut far = Process::start("far", itself("nested", role))?;
-    let space = far.started()?;
-    let number = far.started()?;
+    let space = far.started(Starter::Nested)?;
+    let number = far.started(Starter::Numbered)?;
     if number != FAR_NUMBER {
         let reason = format_args!("the far holder got the number {number}");
         return Err(Problem::missing(Need::SetTid, reason));
@@ -116,7 +116,7 @@ fn inside(space: i32, name: &str, role: &[OsString]) -> Result<Process, Problem>
     let mut arguments = vec![OsString::from(space.to_string())];
     arguments.extend_from_slice(role);
     let mut process = Process::start(name, itself("inside", arguments))?;
-    process.started()?;
+    process.started(Starter::Inside)?;
     Ok(process)
 }
 
@@ -264,6 +264,7 @@ fn authority_ahead(world: &mut World) -> Result<(), Problem> {
     ];
     role.extend(world.authority_arguments(Terms::Process, true));
     let mut authority = Authority::start(itself("shifted", role))?;
+    check_ahead(world, authority.boottime_seconds)?;
     let (mut first, mut second) = (world.holder("first")?, world.holder("second")?);
     let old = world.acquires(&mut first)?;
     world.finds_it_alive(&mut second)?;
@@ -278,14 +279,18 @@ fn shifted_holder(world: &mut World) -> Result<Process, Problem> {
     role.extend(holder_role(world, "shifted"));
     let mut holder = Process::start("shifted", itself("shifted", role))?;
     let (theirs, _) = described(&mut holder)?;
-    let ours = boottime()
-        .as_nanos()
-        .checked_div(1_000_000_000)
-        .unwrap_or(0);
-    if theirs < ours.saturating_add(SHIFT) {
-        let reason = format_args!("the holder's boot clock is at {theirs} s, ours at {ours} s");
+    check_ahead(world, theirs)?;
+    Ok(holder)
+}
+
+/// Makes sure that a clock is as far ahead of ours as it was shifted.
+fn check_ahead(world: &mut World, theirs: u64) -> Result<(), Problem> {
+    let ours = boottime_seconds();
+    // Theirs was read a moment ago.
+    if theirs.saturating_add(PROMPT.as_secs()) < ours.saturating_add(SHIFT) {
+        let reason = format_args!("the shifted boot clock is at {theirs} s, ours at {ours} s");
         return Err(Problem::missing(Need::TimeNamespaces, reason));
     }
-    world.story.effect(true, "the holder's boot clock is ahead");
-    Ok(holder)
+    world.story.effect(true, "the boot clock is ahead");
+    Ok(())
 }

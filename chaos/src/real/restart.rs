@@ -13,7 +13,7 @@ use super::world::World;
 pub(crate) fn authority_restart(world: &mut World) -> Result<(), Problem> {
     let mut old_authority = world.authority(Terms::Process)?;
     let mut first = world.holder("first")?;
-    world.acquires(&mut first)?;
+    let old = world.acquires(&mut first)?;
     world.writes(&mut first, "first")?;
     old_authority.news()?;
     old_authority.keep(&mut world.story);
@@ -48,6 +48,11 @@ pub(crate) fn authority_restart(world: &mut World) -> Result<(), Problem> {
         new.code == Code::LeaseAcquired,
         || format!("the first grant of the new authority is {}", new.code),
     );
+    // Both tokens have the first generation.
+    let same = new.token.generation == old.token.generation;
+    world.story.effect(same, "the generation was given again");
+    world.is_told_stale(&mut first, &Command::Release)?;
+    world.does(&mut second, &Command::Check)?;
     world.is_fenced(&mut second, Rule::OldAuthorityIsRefused, "too early")?;
     world.writes(&mut first, "first until it is succeeded")?;
 

@@ -69,7 +69,7 @@ names! {
 }
 
 /// The most receipts that a report shows; the first and the last of more.
-const RECEIPTS: usize = 40;
+const RECEIPTS: usize = 20;
 
 /// What one scenario found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -1,6 +1,7 @@
 //! The list of the real scenarios.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::kill;
 use super::launch::{SELF, tell};
@@ -10,6 +11,7 @@ use super::restart;
 use super::stop;
 use super::storm;
 use super::world::World;
+use crate::clock::Deadline;
 use crate::scenario::{Context, Report, Scenario, Suite};
 
 /// Tells a story in its namespaces.
@@ -67,7 +69,13 @@ tales! {
 /// Runs one scenario with `program`, which asks [`role`](super::role) first, in its roles.
 ///
 /// For callers that are not that program themselves.
+///
+/// A scenario is short, so it is told to its end whatever the time of the run is; one that hangs is
+/// ended and has failed.
 pub fn run_by(program: &Path, name: &str, context: &Context<'_>) -> Report {
     context.progress.show(name);
-    tell(program, name, context.seed, context.deadline).judge()
+    tell(program, name, context.seed, Deadline::within(LONGEST)).judge()
 }
+
+/// The longest that one scenario may take: many times what the slowest one does.
+const LONGEST: Duration = Duration::from_secs(60);

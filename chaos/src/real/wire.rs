@@ -101,7 +101,11 @@ pub(crate) enum Control {
 /// What the authority answers to the scenario.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    Ready { authority: AuthorityId },
+    Ready {
+        authority: AuthorityId,
+        /// What its decision clock says.
+        boottime_seconds: u64,
+    },
     Reply(Reply),
     Receipts(Vec<Told>),
 }
@@ -199,8 +203,21 @@ pub(crate) enum Answer {
     },
 }
 
-/// What a process that starts another one says first.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) enum Started {
-    Child { pid: i32 },
+/// What a process says that has started another one.
+///
+/// The other one may have said something before.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Started {
+    /// Which role started it.
+    pub(crate) by: Starter,
+    /// The number of the new process where its starter looks.
+    pub(crate) child: i32,
+}
+
+/// A role that starts a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Starter {
+    Inside,
+    Nested,
+    Numbered,
 }

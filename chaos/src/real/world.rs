@@ -1,5 +1,6 @@
 //! The world of one scenario: its folder, its processes, and what the scenario has seen.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -11,8 +12,9 @@ use std::time::Duration;
 use lease_core::AuthorityId;
 use lease_procfs::Stat;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, Serialize};
+use serde_json::Value;
 
 use super::authority::Terms;
 use super::guarded::Guarded;
@@ -21,7 +23,9 @@ use super::lines::{Lines, readable, send};
 use super::pause::wait_for;
 use super::problem::{Need, Problem, Tried as _};
 use super::story::{Rule, Story};
-use super::wire::{Answer, Command as Order, Control, Reply, Report, SOCKET, Started, Told};
+use super::wire::{
+    Answer, Command as Order, Control, Reply, Report, SOCKET, Started, Starter, Told,
+};
 use crate::clock::Deadline;
 
 /// How long anything may take that has nothing to wait for.
@@ -120,6 +124,8 @@ pub(crate) struct Process {
     stdin: ChildStdin,
     stdout: ChildStdout,
     lines: Lines,
+    /// Messages that were heard before it was their turn.
+    early: VecDeque<Value>,
 }
 
 impl Process {
@@ -144,6 +150,7 @@ impl Process {
             stdin,
             stdout,
             lines: Lines::default(),
+            early: VecDeque::new(),
         })
     }
 
@@ -163,10 +170,19 @@ impl Process {
         Err(Problem::missing(Need::SetTid, reason))
     }
 
-    /// Waits for the number of the process that this one started for us.
-    pub(crate) fn started(&mut self) -> Result<i32, Problem> {
-        let Started::Child { pid } = self.hear(PROMPT)?;
-        Ok(pid)
+    /// Waits for the number of the process that a role started for us. What others say before is
+    /// heard later.
+    pub(crate) fn started(&mut self, by: Starter) -> Result<i32, Problem> {
+        let mut early = std::mem::take(&mut self.early);
+        let deadline = Deadline::within(PROMPT);
+        loop {
+            let place = early.iter().position(|value| starts(value, by).is_some());
+            if let Some(value) = place.and_then(|place| early.remove(place)) {
+                self.early = early;
+                return starts(&value, by).ok_or_else(|| Problem::broken("no number"));
+            }
+            early.push_back(self.hear(deadline.remaining())?);
+        }
     }
 
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), Problem> {
@@ -174,6 +190,9 @@ impl Process {
     }
 
     pub(crate) fn hear<T: DeserializeOwned>(&mut self, within: Duration) -> Result<T, Problem> {
+        if let Some(value) = self.early.pop_front() {
+            return serde_json::from_value(value).tried(&self.name);
+        }
         let heard = self.lines.next(&self.stdout, Deadline::within(within));
         match heard {
             Ok(Some(message)) => Ok(message),
@@ -271,6 +290,12 @@ impl Process {
     }
 }
 
+/// The number of the process that `by` started, if that is what the message says.
+fn starts(message: &Value, by: Starter) -> Option<i32> {
+    let started = Started::deserialize(message).ok()?;
+    (started.by == by).then_some(started.child)
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // Our own unreaped child still has its number, so nobody else is hit; one that was reaped is
@@ -285,6 +310,8 @@ impl Drop for Process {
 pub(crate) struct Authority {
     pub(crate) process: Process,
     pub(crate) id: AuthorityId,
+    /// What its decision clock said when it began.
+    pub(crate) boottime_seconds: u64,
     told: Vec<Told>,
 }
 
@@ -297,9 +324,13 @@ impl Authority {
     /// Waits until the process listens.
     pub(crate) fn ready(mut process: Process) -> Result<Self, Problem> {
         match process.hear(PROMPT)? {
-            Report::Ready { authority } => Ok(Self {
+            Report::Ready {
+                authority,
+                boottime_seconds,
+            } => Ok(Self {
                 process,
                 id: authority,
+                boottime_seconds,
                 told: Vec::new(),
             }),
             other => Err(Problem::broken(format_args!(

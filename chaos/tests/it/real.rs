@@ -1,1 +1,292 @@
-//! Real faults.
+//! Real faults: each test runs one scenario with the built program in its own namespaces.
+
+#![cfg(target_os = "linux")]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use chaos::clock::Deadline;
+use chaos::real::run_by;
+use chaos::scenario::{Context, Judgement, Report};
+
+/// Runs a scenario, which must pass; `None` if this machine does not allow it.
+#[track_caller]
+fn passes(test: &str, scenario: &str) -> Option<Report> {
+    let program = Path::new(env!("CARGO_BIN_EXE_chaos"));
+    let report = run_by(program, scenario, &Context::once(1));
+    match &report.result {
+        Judgement::Passed => Some(report),
+        Judgement::NotRun { need, reason } => {
+            not_run(test, need, reason);
+            None
+        }
+        Judgement::Failed { violations } => panic!("{scenario}: {violations:#?}, {report:#?}"),
+    }
+}
+
+/// Says that this machine does not allow a check. It is counted, and never passes for a success.
+#[expect(clippy::print_stderr, reason = "people read it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the runner names the file by the environment"
+)]
+fn not_run(test: &str, need: &str, reason: &str) {
+    let line = format!("NOT RUN: real::{test}: {need}: {reason}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.create(true).append(true).open(path).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    }
+}
+
+fn receipts(report: &Report) -> String {
+    let lines: Vec<_> = report
+        .receipts
+        .iter()
+        .filter_map(|line| line.as_str())
+        .collect();
+    lines.join("\n")
+}
+
+#[track_caller]
+fn counted(report: &Report, counter: &str) -> u64 {
+    *report.counters.get(counter).unwrap_or(&0)
+}
+
+// fault B13
+#[test]
+fn killed_holder_that_nobody_reaps_is_succeeded_on_proof() {
+    let test = "killed_holder_that_nobody_reaps_is_succeeded_on_proof";
+    let Some(report) = passes(test, "real-kill-exited") else {
+        return;
+    };
+    insta::assert_snapshot!(receipts(&report), @r"
+    WRITER_LEASE_ACQUIRED generation 1 first
+    WRITER_LEASE_TAKEN_OVER generation 2 second from first generation 1, proof exited
+    WRITER_LEASE_RELEASED generation 2 second
+    WRITER_LEASE_ACQUIRED generation 3 third
+    ");
+}
+
+#[test]
+fn killed_and_reaped_holder_is_succeeded_on_proof() {
+    let test = "killed_and_reaped_holder_is_succeeded_on_proof";
+    let Some(report) = passes(test, "real-kill-reaped") else {
+        return;
+    };
+    insta::assert_snapshot!(receipts(&report), @r"
+    WRITER_LEASE_ACQUIRED generation 1 first
+    WRITER_LEASE_TAKEN_OVER generation 2 second from first generation 1, proof no_such_process
+    ");
+}
+
+#[test]
+fn recycled_pid_is_proof_that_the_holder_is_dead() {
+    let test = "recycled_pid_is_proof_that_the_holder_is_dead";
+    let Some(report) = passes(test, "real-pid-recycled") else {
+        return;
+    };
+    assert_eq!(counted(&report, "pids-recycled"), 10);
+    assert_eq!(counted(&report, "takeovers-on-proof"), 10);
+}
+
+#[test]
+fn recycled_pid_is_never_taken_for_the_dead_holder() {
+    let test = "recycled_pid_is_never_taken_for_the_dead_holder";
+    let Some(report) = passes(test, "real-pid-recycled-many") else {
+        return;
+    };
+    assert_eq!(counted(&report, "pids-recycled"), 230);
+    assert_eq!(counted(&report, "takeovers-on-proof"), 230);
+    assert_eq!(counted(&report, "rounds-without-pidfs"), 30);
+    assert_eq!(
+        counted(&report, "rounds-without-pidfs-with-equal-start-ticks"),
+        0
+    );
+}
+
+#[test]
+fn writer_that_slept_past_its_term_leaves_no_byte_after_its_successor() {
+    let test = "writer_that_slept_past_its_term_leaves_no_byte_after_its_successor";
+    let Some(report) = passes(test, "real-stop-past-term") else {
+        return;
+    };
+    assert_eq!(counted(&report, "fenced-writes"), 1);
+    insta::assert_snapshot!(receipts(&report), @r"
+    CREATED generation 1 first
+    RECLAIMED generation 1 first
+    CREATED generation 2 second
+    ");
+}
+
+#[test]
+fn stopped_holder_with_an_operation_in_flight_is_kept() {
+    let test = "stopped_holder_with_an_operation_in_flight_is_kept";
+    let Some(report) = passes(test, "real-stop-in-flight") else {
+        return;
+    };
+    insta::assert_snapshot!(receipts(&report), @r"
+    CREATED generation 1 first
+    OPERATION_BEGUN generation 1 first
+    QUEUED second
+    WAIT_TIMED_OUT second
+    OPERATION_ENDED generation 1 first
+    RELEASED generation 1 first
+    CREATED generation 2 second
+    ");
+}
+
+// B12
+#[test]
+fn holder_with_a_zombie_leader_is_kept_until_its_last_thread_is_gone() {
+    let test = "holder_with_a_zombie_leader_is_kept_until_its_last_thread_is_gone";
+    let Some(report) = passes(test, "real-zombie-leader") else {
+        return;
+    };
+    insta::assert_snapshot!(receipts(&report), @r"
+    WRITER_LEASE_ACQUIRED generation 1 first
+    ENTITLED generation 1 first
+    WRITER_LEASE_TAKEN_OVER generation 2 second from first generation 1, proof exited
+    ");
+}
+
+// fault B10
+#[test]
+fn process_with_the_dead_holders_own_pid_gets_a_lease_of_its_own() {
+    let test = "process_with_the_dead_holders_own_pid_gets_a_lease_of_its_own";
+    let Some(report) = passes(test, "real-own-pid-again") else {
+        return;
+    };
+    assert_eq!(counted(&report, "takeovers-on-proof"), 11);
+}
+
+// fault B01
+#[test]
+fn holder_recorded_in_another_pid_namespace_is_never_judged_dead() {
+    let test = "holder_recorded_in_another_pid_namespace_is_never_judged_dead";
+    let Some(report) = passes(test, "real-other-pid-namespace") else {
+        return;
+    };
+    assert_eq!(counted(&report, "effects-seen"), 3);
+    insta::assert_snapshot!(receipts(&report), @"WRITER_LEASE_ACQUIRED generation 1 far");
+}
+
+// fault B33
+#[test]
+fn thread_id_neither_holds_nor_keeps_a_dead_holder_alive() {
+    let test = "thread_id_neither_holds_nor_keeps_a_dead_holder_alive";
+    let Some(report) = passes(test, "real-thread-id") else {
+        return;
+    };
+    insta::assert_snapshot!(receipts(&report), @r"
+    WRITER_LEASE_ACQUIRED generation 1 first
+    WRITER_LEASE_TAKEN_OVER generation 2 successor from first generation 1, proof pid_recycled
+    WRITER_LEASE_RELEASED generation 2 successor
+    WRITER_LEASE_ACQUIRED generation 3 process
+    WRITER_LEASE_TAKEN_OVER generation 4 successor from process generation 3, proof exited
+    ");
+}
+
+#[test]
+fn clock_that_is_far_ahead_takes_no_lease_from_a_live_holder() {
+    let test = "clock_that_is_far_ahead_takes_no_lease_from_a_live_holder";
+    let Some(report) = passes(test, "real-clock-offset") else {
+        return;
+    };
+    assert_eq!(counted(&report, "effects-seen"), 4);
+}
+
+#[test]
+fn holds_do_not_overlap_while_writers_are_killed_and_stopped() {
+    let test = "holds_do_not_overlap_while_writers_are_killed_and_stopped";
+    let Some(report) = passes(test, "real-kill-storm") else {
+        return;
+    };
+    assert_ne!(counted(&report, "kills"), 0);
+    assert_ne!(counted(&report, "stops"), 0);
+}
+
+// A5, S15
+#[test]
+fn tokens_of_an_authority_that_was_killed_are_refused_for_ever() {
+    let test = "tokens_of_an_authority_that_was_killed_are_refused_for_ever";
+    let Some(report) = passes(test, "real-authority-restart") else {
+        return;
+    };
+    assert_eq!(counted(&report, "fenced-writes"), 4);
+}
+
+/// A folder for one test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        if path.exists() {
+            std::fs::remove_dir_all(&path).unwrap();
+        }
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// Counts the processes that have this folder in their arguments.
+    fn processes(&self) -> usize {
+        let wanted = self.0.to_str().unwrap();
+        let entries = std::fs::read_dir("/proc").unwrap();
+        let lines = entries.filter_map(|entry| {
+            // A process may end meanwhile.
+            std::fs::read(entry.ok()?.path().join("cmdline")).ok()
+        });
+        lines
+            .filter(|line| String::from_utf8_lossy(line).contains(wanted))
+            .count()
+    }
+}
+
+#[test]
+fn killing_the_first_process_of_a_scenario_ends_them_all() {
+    let test = "killing_the_first_process_of_a_scenario_ends_them_all";
+    let folder = Folder::new("killed-scenario");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chaos"));
+    command
+        .args(["__role", "launch", "user", "real-kill-storm", "1"])
+        .arg(&folder.0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut launcher = command.spawn().unwrap();
+    // The launcher, the first process in the namespaces, the authority and at least one writer.
+    if !comes_to(|| ended(&mut launcher) || folder.processes() >= 4) || ended(&mut launcher) {
+        let output = launcher.wait_with_output().unwrap();
+        let words = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(words.contains("Missing"), "{words}");
+        return not_run(test, "user-namespaces", words.trim());
+    }
+    launcher.kill().unwrap();
+    launcher.wait().unwrap();
+    assert!(
+        comes_to(|| folder.processes() == 0),
+        "{} are left",
+        folder.processes()
+    );
+    std::fs::remove_dir_all(&folder.0).unwrap();
+}
+
+fn ended(child: &mut Child) -> bool {
+    child.try_wait().unwrap().is_some()
+}
+
+/// Looks at a condition until it holds, for at most ten seconds.
+#[expect(clippy::disallowed_methods, reason = "a short wait between two looks")]
+fn comes_to(mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Deadline::within(Duration::from_secs(10));
+    while !holds() {
+        if deadline.has_passed() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
