@@ -29,11 +29,17 @@ mod process_bound;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
+mod release;
+#[cfg(test)]
+mod replay;
+#[cfg(test)]
 mod rig;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
 mod scoped;
+#[cfg(test)]
+mod shared;
 #[cfg(test)]
 mod tables;
 #[cfg(test)]
