@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use lease_core::{
     Action, AdoptProof, At, AuthorityId, Bounded, By, Cell, Code, Counter, Decision, Disposition,
     FenceGate, Fenced, FencingToken, Lease, LeaseId, LeasePolicy, Moment, OpId, Outcome,
-    Provenance, Refusal, Scene, Seen, SessionHolder, Step, Verb, Wait, decide, limits,
+    Provenance, Refusal, Scene, Seen, SessionHolder, Step, Verb, Wait, WaiterId, decide, limits,
 };
 use proptest::prelude::*;
 
@@ -469,4 +469,18 @@ fn a_gate_is_not_moved_by_what_it_turns_away() {
     );
     assert_eq!(gate.enter(&twin), Err(Fenced::Twice { current: token }));
     assert_eq!(gate, before);
+}
+
+#[test]
+fn a_request_that_nobody_made_cannot_be_taken_back() {
+    let mut rig = Rig::sessions();
+    let _held = rig.granted("a", &mcp());
+    let waiter = rig.queue("a", &inp(), Wait::Forever);
+    let before = state(&rig);
+    for number in [1, u64::MAX] {
+        assert!(!rig.cancel(WaiterId::from_order(number)));
+    }
+    assert_eq!(state(&rig), before);
+    assert!(rig.cancel(waiter));
+    assert!(!rig.cancel(waiter));
 }
