@@ -40,9 +40,17 @@ impl Table {
         let name = &self.names[at];
         let hash = self.hasher.hash_one(name.as_str());
         let hasher = &self.hasher;
-        let entry = Entry { name: name.as_str().into(), generation: self.next, touched: self.next };
+        let entry = Entry {
+            name: name.as_str().into(),
+            generation: self.next,
+            touched: self.next,
+        };
         self.table
-            .entry(hash, |entry| *entry.name == **name, |entry| hasher.hash_one(&*entry.name))
+            .entry(
+                hash,
+                |entry| *entry.name == **name,
+                |entry| hasher.hash_one(&*entry.name),
+            )
             .or_insert(entry);
     }
 
@@ -74,7 +82,10 @@ pub(crate) struct Slots {
 
 impl Slots {
     pub(crate) fn new(n: usize) -> Self {
-        Self { slots: (0..n as u64).map(|at| (at, 0)).collect(), walk: Walk::new() }
+        Self {
+            slots: (0..n as u64).map(|at| (at, 0)).collect(),
+            walk: Walk::new(),
+        }
     }
 }
 

@@ -17,20 +17,29 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut check = false;
     let mut json = None;
+    let mut only = None;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--check" => check = true,
             "--json" => json = arguments.next(),
+            "--only" => only = arguments.next(),
             // What cargo itself passes to a benchmark.
             "--bench" => {}
             other => {
-                eprintln!("bench: unknown argument {other}; known are --check and --json FILE");
+                eprintln!(
+                    "bench: unknown argument {other}; known are --check, --json FILE, --only GROUP"
+                );
                 return ExitCode::from(2);
             }
         }
     }
-    let rows = rows::all();
+    let mut rows = Vec::new();
+    for (name, measure) in rows::GROUPS {
+        if only.as_ref().is_none_or(|only| only == name) {
+            rows.extend(measure());
+        }
+    }
     print!("{}", report::text(&rows));
     if let Some(file) = json
         && let Err(problem) = std::fs::write(&file, report::json(&rows))

@@ -24,13 +24,20 @@ pub(crate) struct Held {
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 fn call(resource: ResourceKey, action: Action<SessionHolder>) -> Call<SessionHolder> {
-    Call { resource: Some(resource), action, wait: Wait::No }
+    Call {
+        resource: Some(resource),
+        action,
+        wait: Wait::No,
+    }
 }
 
 impl Held {
     pub(crate) fn new(names: Vec<String>) -> Self {
         let policy = LeasePolicy::session_ttl(TTL).expect("a sound policy");
-        let keys = names.iter().map(|name| ResourceKey::new(name).expect("a sound key")).collect();
+        let keys = names
+            .iter()
+            .map(|name| ResourceKey::new(name).expect("a sound key"))
+            .collect();
         let mut held = Self {
             registry: Registry::new(AuthorityId::from_bytes([7; 16]), policy),
             at: Vec::with_capacity(names.len()),
@@ -57,13 +64,17 @@ impl Held {
         // A microsecond a call: the whole run stays within the term.
         self.now += 10;
         let seen = Seen::at(Moment::from_nanos(self.now));
-        self.registry.call(call, &mut Turn::new(seen, &mut lease_id))
+        self.registry
+            .call(call, &mut Turn::new(seen, &mut lease_id))
     }
 
     /// Acquires by name: the name is made here, as for a request that comes in.
     pub(crate) fn acquire(&mut self, at: usize) -> At {
         let key = ResourceKey::new(&self.names[at]).expect("a sound key");
-        let action = Action::Acquire { holder: self.holder.clone(), ttl: None };
+        let action = Action::Acquire {
+            holder: self.holder.clone(),
+            ttl: None,
+        };
         match self.step(&call(key, action)) {
             Step::Done(Outcome::Granted(grant, _)) => grant.at,
             step => panic!("not granted: {step:?}"),
@@ -109,14 +120,32 @@ impl Held {
             let at = self.walk.next(self.names.len());
             let op = OpId::from_bytes([1; 16]);
             let token = self.at[at];
-            self.done(at, Action::Begin { at: token, op, from: Provenance::Reentrant });
-            self.done(at, Action::End { at: token, op, result: Ok(()) });
+            self.done(
+                at,
+                Action::Begin {
+                    at: token,
+                    op,
+                    from: Provenance::Reentrant,
+                },
+            );
+            self.done(
+                at,
+                Action::End {
+                    at: token,
+                    op,
+                    result: Ok(()),
+                },
+            );
         }
     }
 
     /// Sweeps with nothing due.
     pub(crate) fn idle(&mut self, count: u64) {
-        let sweep = Call { resource: None, action: Action::Sweep, wait: Wait::No };
+        let sweep = Call {
+            resource: None,
+            action: Action::Sweep,
+            wait: Wait::No,
+        };
         for _ in 0..count {
             drop(std::hint::black_box(self.step(&sweep)));
         }
@@ -125,7 +154,11 @@ impl Held {
     /// Lets every term pass and sweeps until nothing is held. Answers how many were reclaimed.
     pub(crate) fn reclaim(&mut self) -> u64 {
         self.now += u64::try_from(TTL.as_nanos()).unwrap_or(u64::MAX) * 2;
-        let sweep = Call { resource: None, action: Action::Sweep, wait: Wait::No };
+        let sweep = Call {
+            resource: None,
+            action: Action::Sweep,
+            wait: Wait::No,
+        };
         let before = self.registry.held();
         while self.registry.held() > 0 {
             drop(self.step(&sweep));

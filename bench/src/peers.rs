@@ -23,13 +23,18 @@ impl<F: FnMut(&str)> Work for Named<F> {
 }
 
 fn named(names: &[String], cycle: impl FnMut(&str) + 'static) -> Box<dyn Work> {
-    Box::new(Named { names: names.to_vec(), walk: Walk::new(), cycle })
+    Box::new(Named {
+        names: names.to_vec(),
+        walk: Walk::new(),
+        cycle,
+    })
 }
 
 /// A mutexed hash map of names.
 pub(crate) fn mutex_map(names: &[String]) -> Box<dyn Work> {
     let map: Mutex<hashbrown::HashMap<String, u64>> = Mutex::default();
-    map.lock().extend(names.iter().map(|name| (name.clone(), 0)));
+    map.lock()
+        .extend(names.iter().map(|name| (name.clone(), 0)));
     named(names, move |name| {
         map.lock().remove(name);
         map.lock().insert(name.to_owned(), 1);
@@ -48,7 +53,9 @@ pub(crate) fn dashmap(names: &[String]) -> Box<dyn Work> {
 /// A lock by name.
 pub(crate) fn keyed_lock(names: &[String]) -> Box<dyn Work> {
     let locks: keyed_lock::sync::KeyedLock<String> = keyed_lock::sync::KeyedLock::new();
-    named(names, move |name| drop(std::hint::black_box(locks.lock(name.to_owned()))))
+    named(names, move |name| {
+        drop(std::hint::black_box(locks.lock(name.to_owned())))
+    })
 }
 
 /// A semaphore by name in a mutexed map.

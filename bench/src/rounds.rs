@@ -56,5 +56,7 @@ impl Walk {
 /// `n` names of `depth` segments; the last segment tells them apart.
 pub(crate) fn names(n: usize, depth: usize) -> Vec<String> {
     let above: String = (1..depth).map(|level| format!("level-{level}/")).collect();
-    (0..n).map(|number| format!("{above}resource-{number}")).collect()
+    (0..n)
+        .map(|number| format!("{above}resource-{number}"))
+        .collect()
 }

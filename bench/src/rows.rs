@@ -8,19 +8,27 @@ use crate::peers;
 use crate::report::Row;
 use crate::rounds::{Work, allocations, least, names};
 
-/// Every row, in order.
-pub(crate) fn all() -> Vec<Row> {
-    let mut rows = Vec::new();
-    for n in [1, 1_000, 100_000, 1_000_000] {
-        rows.push(cycle(n, 1, 2.0, true));
-    }
-    rows.push(cycle(1_000, 2, 3.0, false));
-    rows.push(cycle(1_000, 4, 5.0, false));
-    rows.extend(by_token());
-    rows.push(two_threads());
-    rows.extend(sweeps());
-    rows.extend(memory());
-    rows
+/// A group of rows: its name, and what measures it.
+type Group = (&'static str, fn() -> Vec<Row>);
+
+/// Every group, in order.
+pub(crate) const GROUPS: [Group; 6] = [
+    ("a1", by_name),
+    ("a1-depth", by_depth),
+    ("a1-token", by_token),
+    ("a2", two_threads),
+    ("a3", sweeps),
+    ("memory", memory),
+];
+
+fn by_name() -> Vec<Row> {
+    [1, 1_000, 100_000, 1_000_000]
+        .map(|n| cycle(n, 1, 2.0, true))
+        .into()
+}
+
+fn by_depth() -> Vec<Row> {
+    vec![cycle(1_000, 2, 3.0, false), cycle(1_000, 4, 5.0, false)]
 }
 
 fn units(n: usize) -> u64 {
@@ -37,13 +45,19 @@ fn cycle(n: usize, depth: usize, goal: f64, with_peers: bool) -> Row {
         others.push(("parking_lot mutex, hashbrown map", peers::mutex_map(&names)));
         others.push(("dashmap", peers::dashmap(&names)));
         others.push(("keyed-lock", peers::keyed_lock(&names)));
-        others.push(("tokio semaphores in a mutexed map", peers::semaphores(&names)));
+        others.push((
+            "tokio semaphores in a mutexed map",
+            peers::semaphores(&names),
+        ));
     }
     let mut works: Vec<&mut dyn Work> = vec![&mut floor, &mut ours];
     works.extend(others.iter_mut().map(|(_, work)| work as &mut dyn Work));
     let figures = least(units(n), &mut works);
     let allocations = allocations(10_000, &mut ours);
-    let peers = others.iter().zip(&figures[2..]).map(|((name, _), nanos)| (*name, *nanos));
+    let peers = others
+        .iter()
+        .zip(&figures[2..])
+        .map(|((name, _), nanos)| (*name, *nanos));
     Row {
         name: format!("a1 acquire + release, n = {n}, depth {depth}"),
         ours: figures[1],
@@ -65,12 +79,18 @@ impl Work for Box<dyn Work> {
 fn by_token() -> Vec<Row> {
     let n = 1_000;
     let mut floor = Slots::new(n);
-    let (mut touched, mut checked, mut operated) =
-        (Held::new(names(n, 1)), Held::new(names(n, 1)), Held::new(names(n, 1)));
+    let (mut touched, mut checked, mut operated) = (
+        Held::new(names(n, 1)),
+        Held::new(names(n, 1)),
+        Held::new(names(n, 1)),
+    );
     let mut touch = |count| touched.touch(count);
     let mut check = |count| checked.check(count);
     let mut operation = |count| operated.operation(count);
-    let figures = least(200_000, &mut [&mut floor, &mut touch, &mut check, &mut operation]);
+    let figures = least(
+        200_000,
+        &mut [&mut floor, &mut touch, &mut check, &mut operation],
+    );
     let works: [(&str, f64, &mut dyn Work, f64); 3] = [
         ("a1' touch by token", figures[1], &mut touch, 20.0),
         ("a1' check by token", figures[2], &mut check, 10.0),
@@ -91,7 +111,7 @@ fn by_token() -> Vec<Row> {
 }
 
 /// Two threads on one mutexed registry, against two threads on one mutexed map.
-fn two_threads() -> Row {
+fn two_threads() -> Vec<Row> {
     let names = names(1_000, 1);
     let ours = parking_lot::Mutex::new(Held::new(names.clone()));
     let floor = parking_lot::Mutex::new(Table::new(names));
@@ -110,7 +130,7 @@ fn two_threads() -> Row {
         });
     };
     let figures = least(200_000, &mut [&mut map, &mut both]);
-    Row {
+    vec![Row {
         name: "a2 two threads on one mutex, n = 1000".to_owned(),
         ours: figures[1],
         floor: Some(figures[0]),
@@ -118,7 +138,7 @@ fn two_threads() -> Row {
         unit: "ns",
         allocations: None,
         peers: Vec::new(),
-    }
+    }]
 }
 
 fn sweeps() -> Vec<Row> {
@@ -174,7 +194,13 @@ fn memory() -> Vec<Row> {
         peers: Vec::new(),
     };
     vec![
-        row("memory a held resource, key included", full as f64 / n as f64),
-        row("memory left of a million released ones", left as f64 - keys as f64),
+        row(
+            "memory a held resource, key included",
+            full as f64 / n as f64,
+        ),
+        row(
+            "memory left of a million released ones",
+            left as f64 - keys as f64,
+        ),
     ]
 }

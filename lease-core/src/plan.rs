@@ -35,7 +35,7 @@ pub(crate) struct Ending<H> {
     pub(crate) holder: H,
     pub(crate) code: Code,
     pub(crate) detail: Detail,
-    pub(crate) evidence: Option<Evidence>,
+    pub(crate) evidence: Option<Box<Evidence>>,
 }
 
 /// What happens at the resource asked for.
@@ -51,7 +51,7 @@ pub(crate) enum Own<H> {
         detail: Detail,
     },
     /// A new lease.
-    Create(Box<Draft<H>>),
+    Create(Draft<H>),
     /// The present lease goes on, changed.
     Edit {
         key: ResourceKey,
@@ -61,7 +61,7 @@ pub(crate) enum Own<H> {
         edit: Edit<H>,
     },
     /// The present lease ends.
-    End(Box<Ending<H>>),
+    End(Ending<H>),
 }
 
 /// A new lease without its token.
@@ -73,7 +73,7 @@ pub(crate) struct Draft<H> {
     pub(crate) expires: Option<Moment>,
     pub(crate) code: Code,
     /// The lease it replaces on proof, at the same resource.
-    pub(crate) previous: Option<Ending<H>>,
+    pub(crate) previous: Option<Box<Ending<H>>>,
 }
 
 /// How a present lease changes.
@@ -251,7 +251,7 @@ impl<H: Clone> Plan<H> {
             }
             Own::Create(draft) => {
                 let (code, detail) = (draft.code, draft.detail());
-                let granted = fresh.map(|fresh| create(*draft, fresh, at, cells));
+                let granted = fresh.map(|fresh| create(draft, fresh, at, cells));
                 report(code, granted.as_ref().map(|grant| grant.at.token), detail);
                 granted
             }
@@ -417,7 +417,7 @@ impl<H> Draft<H> {
             evidence: self
                 .previous
                 .as_ref()
-                .and_then(|previous| previous.evidence.as_ref()),
+                .and_then(|previous| previous.evidence.as_deref()),
         }
     }
 }
@@ -444,7 +444,7 @@ impl<H> Ending<H> {
             key: &self.key,
             holder: Some(&self.holder),
             previous: None,
-            evidence: self.evidence.as_ref(),
+            evidence: self.evidence.as_deref(),
         }
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn acquire<H: Holder>(
     Decision::Change(Plan {
         at: now,
         ended: way.ended,
-        own: Own::Create(Box::new(draft)),
+        own: Own::Create(draft),
     })
 }
 
@@ -83,7 +83,7 @@ pub(super) fn acquire<H: Holder>(
 struct Way<H: Holder> {
     ended: Vec<Ending<H>>,
     /// The lease at the same resource, replaced on proof.
-    previous: Option<Ending<H>>,
+    previous: Option<Box<Ending<H>>>,
     asked: Vec<Question<H>>,
 }
 
@@ -102,7 +102,7 @@ impl<H: Holder> Way<H> {
                     .push(case.reclaimed(key, lease, ObservedBy::Request));
             }
             Contention::Gone(ending) if ending.code == Code::TakenOver && key == own => {
-                self.previous = Some(*ending);
+                self.previous = Some(ending);
             }
             Contention::Gone(ending) => self.ended.push(neighbour(*ending, lease)),
             Contention::Ask(question) => self.asked.push(question),
@@ -158,7 +158,7 @@ fn contend<H: Holder>(case: &Case<'_, H>, key: &ResourceKey, lease: &Lease<H>) -
             };
             let ending = Ending::new(key, lease, code, detail);
             Contention::Gone(Box::new(Ending {
-                evidence: Some(evidence.clone()),
+                evidence: Some(Box::new(evidence.clone())),
                 ..ending
             }))
         }

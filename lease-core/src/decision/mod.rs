@@ -174,6 +174,9 @@ impl<'a, H: Holder> Case<'a, H> {
     /// The leases of `due` that are over, in ascending generation.
     fn swept(&self, observed_by: ObservedBy) -> Vec<Ending<H>> {
         let now = self.seen.now;
+        if self.scene.due.is_empty() {
+            return Vec::new();
+        }
         let mut ended: Vec<_> = self
             .scene
             .due
@@ -272,7 +275,7 @@ impl<'a, H: Holder> Site<'a, H> {
             slot: at.slot,
             ..Ending::new(self.key, lease, code, detail)
         };
-        self.change(Own::End(alloc::boxed::Box::new(ending)))
+        self.change(Own::End(ending))
     }
 }
 

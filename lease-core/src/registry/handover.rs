@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use super::queue::Waiter;
-use super::{Committed, Registry, Settled, Step, Turn, refused};
+use super::{Asked, Committed, Registry, Settled, Step, Turn, refused};
 use crate::action::{Action, Scene, Seen, Wait, WaiterId};
 use crate::cell::Lease;
 use crate::change::{Change, Detail};
@@ -234,7 +234,14 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             holder: holder.clone(),
             ttl: waiter.ttl,
         };
-        let plan = match self.decide(&key, &action, Some(id), &turn.seen) {
+        let place = self.store.place(&key, None);
+        let asked = Asked {
+            key: &key,
+            place,
+            action: &action,
+            me: Some(id),
+        };
+        let plan = match self.decide(&asked, &turn.seen) {
             Decision::Change(plan) => plan,
             Decision::Refuse(refusal) if !refusal.waits() => {
                 // It became a re-entry, and waiting cannot help that.
@@ -308,7 +315,15 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 holder: waiter.holder.clone(),
                 ttl: waiter.ttl,
             };
-            if let Decision::Ask(asked) = self.decide(&waiter.key, &action, Some(id), &seen) {
+            let place = self.store.place(&waiter.key, None);
+            let asked = Asked {
+                key: &waiter.key,
+                place,
+                action: &action,
+                me: Some(id),
+            };
+            let decision = self.decide(&asked, &seen);
+            if let Decision::Ask(asked) = decision {
                 let new = |question: &Question<H>| {
                     !questions.iter().any(|known| known.about == question.about)
                 };

@@ -82,7 +82,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Returns the stored lease of one resource, and changes nothing.
     #[must_use]
     pub fn lease(&self, key: &ResourceKey) -> Option<&Lease<H>> {
-        self.store.cell(key, None).and_then(|cell| cell.lease())
+        self.store.cell(key).and_then(|cell| cell.lease())
     }
 
     /// Returns how many places for keys and timers are in use: what is held or waited for, and what is

@@ -297,10 +297,22 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 refused(Refusal::Misaddressed)
             }
             (Some(key), action) => {
-                self.settle_due(action, turn);
+                if self.anything_due(turn.seen) {
+                    self.settle_due(action, turn);
+                }
                 self.at_resource(key, action, call.wait, turn)
             }
         }
+    }
+
+    /// Whether time or an answer may have changed anything: a term, a wait, or who is dead.
+    fn anything_due(&self, seen: Seen<'_>) -> bool {
+        let answered = !seen.answers.is_empty() && !self.queue.is_empty();
+        let term = self.store.expiry().earliest();
+        let wait = self.queue.first_deadline();
+        answered
+            || term.is_some_and(|term| seen.now > term)
+            || wait.is_some_and(|at| seen.now >= at)
     }
 
     /// Lets time pass: sweeps, serves waiters, and ends waits at their deadline.
@@ -398,12 +410,44 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         wait: Wait,
         turn: &mut Turn<'_>,
     ) -> Step<H> {
-        match self.decide(key, action, None, &turn.seen) {
+        let Action::Acquire { .. } = action else {
+            let place = self.store.place(key, hint(action));
+            let asked = Asked {
+                key,
+                place,
+                action,
+                me: None,
+            };
+            let decision = self.decide(&asked, &turn.seen);
+            return self.carry_out(&asked, wait, decision, turn);
+        };
+        let place = self.store.prepare(key);
+        let asked = Asked {
+            key,
+            place: Some(place),
+            action,
+            me: None,
+        };
+        let decision = self.decide(&asked, &turn.seen);
+        let step = self.carry_out(&asked, wait, decision, turn);
+        self.store.prune(place);
+        step
+    }
+
+    /// Commits, queues or passes on what was decided.
+    fn carry_out(
+        &mut self,
+        asked: &Asked<'_, H>,
+        wait: Wait,
+        decision: Decision<H>,
+        turn: &mut Turn<'_>,
+    ) -> Step<H> {
+        match decision {
             Decision::Ask(questions) => Step::Ask(questions),
-            Decision::Refuse(refusal) => self.wait(key, action, wait, refusal),
+            Decision::Refuse(refusal) => self.wait(asked.key, asked.action, wait, refusal),
             Decision::Change(plan) => {
-                let causes = self.causes(&plan, action);
-                let note = Note::of(action).or_else(|| turn.note.clone());
+                let causes = self.causes(&plan, asked.action);
+                let note = Note::of(asked.action).or_else(|| turn.note.clone());
                 match self.commit(plan, note, turn, &mut |_| {}) {
                     Err(refusal) => refused(refusal),
                     Ok(Committed { grant, change }) => {
@@ -431,20 +475,20 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         causes
     }
 
-    /// Fetches the scene of `key` and decides. Waiters from `me` on are not in front.
-    fn decide(
-        &self,
-        key: &ResourceKey,
-        action: &Action<H>,
-        me: Option<WaiterId>,
-        seen: &Seen<'_>,
-    ) -> Decision<H> {
+    /// Fetches the scene and decides.
+    fn decide(&self, asked: &Asked<'_, H>, seen: &Seen<'_>) -> Decision<H> {
+        let &Asked {
+            key,
+            place,
+            action,
+            me,
+        } = asked;
         let free = Cell::FREE;
-        let cell = self.store.cell(key, hint(action)).unwrap_or(&free);
+        let cell = self.store.cell_at(place).unwrap_or(&free);
         let mut near = Vec::new();
         let mut queued = Vec::new();
-        if let Action::Acquire { .. } | Action::Adopt { .. } = action {
-            self.store.near(key, &mut near);
+        if let (Action::Acquire { .. } | Action::Adopt { .. }, Some(place)) = (action, place) {
+            self.store.near(place, &mut near);
         }
         if let Action::Acquire { holder, .. } = action {
             self.in_front(key, holder, me, &mut queued);
@@ -526,7 +570,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     }
 
     fn holder_of(&self, key: &ResourceKey) -> Option<H> {
-        let lease = self.store.cell(key, None)?.lease()?;
+        let lease = self.store.cell(key)?.lease()?;
         Some(lease.holder.clone())
     }
 
@@ -544,6 +588,16 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             lease: (turn.lease_id)(),
         })
     }
+}
+
+/// An action at one resource.
+struct Asked<'a, H> {
+    key: &'a ResourceKey,
+    /// Where its cell is, if anything is kept for it.
+    place: Option<u32>,
+    action: &'a Action<H>,
+    /// The waiting request that asks; those from it on are not in front.
+    me: Option<WaiterId>,
 }
 
 /// What one commit left.

@@ -39,6 +39,8 @@ pub(super) struct Store<H, S> {
     expiry: Expiry,
     held: usize,
     hasher: S,
+    /// The place made ready for the lease that is about to be stored.
+    ready: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -88,6 +90,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             expiry: Expiry::default(),
             held: 0,
             hasher,
+            ready: NONE,
         }
     }
 
@@ -132,14 +135,25 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         Some((node.key.as_ref()?, &node.cell))
     }
 
-    /// The held cell of `key`, at the hinted place if the token is there.
-    pub(super) fn cell(&self, key: &ResourceKey, hint: Option<At>) -> Option<&Cell<H>> {
-        self.place(key, hint)
-            .and_then(|place| self.node(place))
-            .map(|node| &node.cell)
+    /// The cell at `place`.
+    pub(super) fn cell_at(&self, place: Option<u32>) -> Option<&Cell<H>> {
+        Some(&self.node(place?)?.cell)
     }
 
-    fn place(&self, key: &ResourceKey, hint: Option<At>) -> Option<u32> {
+    /// The cell of `key`.
+    pub(super) fn cell(&self, key: &ResourceKey) -> Option<&Cell<H>> {
+        self.cell_at(self.find(key.as_str()))
+    }
+
+    /// Makes a place for `key`, where a lease may be stored next. Give it back with
+    /// [`prune`](Self::prune) when none was.
+    pub(super) fn prepare(&mut self, key: &ResourceKey) -> u32 {
+        self.ready = self.ensure(key);
+        self.ready
+    }
+
+    /// The place of `key`: the hinted one if the token is there.
+    pub(super) fn place(&self, key: &ResourceKey, hint: Option<At>) -> Option<u32> {
         let hinted = hint.and_then(|at| at.slot.get().map(|place| (place, at.token)));
         if let Some((place, token)) = hinted
             && let Some((held, cell)) = self.held_at(place)
@@ -176,23 +190,17 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         places.filter_map(|place| self.held_at(place)).collect()
     }
 
-    /// The held cells that overlap `key`, without its own.
-    pub(super) fn near<'a>(
-        &'a self,
-        key: &ResourceKey,
-        out: &mut Vec<(&'a ResourceKey, &'a Cell<H>)>,
-    ) {
-        if self.held == 0 {
-            return;
+    /// The held cells that overlap the key at `place`, without its own.
+    pub(super) fn near<'a>(&'a self, place: u32, out: &mut Vec<(&'a ResourceKey, &'a Cell<H>)>) {
+        let Some(node) = self.node(place) else { return };
+        let mut above = node.parent;
+        while let Some(node) = self.node(above) {
+            out.extend(self.held_at(above));
+            above = node.parent;
         }
-        let above = key.ancestors().filter_map(|text| self.find(text));
-        out.extend(above.filter_map(|place| self.held_at(place)));
-        if let Some(place) = self.find(key.as_str()) {
-            self.below(
-                place,
-                |node| node.held_below,
-                |place| out.extend(self.held_at(place)),
-            );
+        if node.held_below > 0 {
+            let held_below = |node: &Node<H>| node.held_below;
+            self.below(place, held_below, |place| out.extend(self.held_at(place)));
         }
     }
 
@@ -377,7 +385,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// Frees the node and those above it that nothing needs any more.
-    fn prune(&mut self, mut place: u32) {
+    pub(super) fn prune(&mut self, mut place: u32) {
         while let Some(node) = self.node(place).filter(|node| node.idle()) {
             let (hash, parent) = (node.hash, node.parent);
             if let Ok(entry) = self.by_text.find_entry(hash, |&other| other == place) {
@@ -519,7 +527,11 @@ fn generation<H>(cell: &Cell<H>) -> Option<Generation> {
 
 impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
     fn put(&mut self, key: &ResourceKey, cell: Cell<H>) -> Slot {
-        let place = self.ensure(key);
+        let ready = core::mem::replace(&mut self.ready, NONE);
+        let place = match self.node(ready) {
+            Some(node) if node.text() == key.as_str() => ready,
+            Some(_) | None => self.ensure(key),
+        };
         let holder = cell.lease.as_ref().map(|lease| lease.holder.clone());
         let Some(node) = self.node_mut(place) else {
             return Slot::NONE;
