@@ -8,5 +8,7 @@
 //! Start reading at [`scenario`].
 
 pub mod clock;
+pub mod oracle;
 pub mod real;
 pub mod scenario;
+pub mod sim;

@@ -16,6 +16,8 @@ pub struct Scenario {
     pub suite: Suite,
     /// One sentence: what is done, and what must then be true.
     pub about: &'static str,
+    /// Whether it goes on over more and more seeds for as long as it may.
+    pub seeded: bool,
     /// Runs it to its end or to the deadline of the context.
     pub run: fn(&Context<'_>) -> Report,
 }
@@ -56,7 +58,7 @@ pub trait Progress: Sync {
 
 /// Shows nothing.
 #[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
+#[expect(clippy::exhaustive_structs, reason = "there is nothing in it")]
 pub struct Silent;
 
 /// What a run of a scenario found.
@@ -107,6 +109,8 @@ pub struct Violation {
     pub what: String,
     /// The steps that lead there, one a line, as short as could be found.
     pub history: Vec<String>,
+    /// How many steps that is, and how many it was when it was found; zero without steps.
+    pub steps: (usize, usize),
     /// The arguments of `cargo xtask chaos` that repeat it; empty where the scenario's name and seed
     /// of the run do.
     pub repeat: String,
@@ -125,8 +129,17 @@ impl Scenario {
             name,
             suite,
             about,
+            seeded: false,
             run,
         }
+    }
+
+    /// Says that it goes on over more and more seeds for as long as it may, so that the time of a run
+    /// is shared out among those that do.
+    #[must_use]
+    pub const fn seeded(mut self) -> Self {
+        self.seeded = true;
+        self
     }
 }
 
@@ -264,6 +277,7 @@ impl Violation {
             rule,
             what: what.into(),
             history: Vec::new(),
+            steps: (0, 0),
             repeat: String::new(),
         }
     }
@@ -272,6 +286,13 @@ impl Violation {
     #[must_use]
     pub fn with_history(mut self, history: Vec<String>) -> Self {
         self.history = history;
+        self
+    }
+
+    /// Adds how many steps were left of how many.
+    #[must_use]
+    pub const fn with_steps(mut self, left: usize, found: usize) -> Self {
+        self.steps = (left, found);
         self
     }
 

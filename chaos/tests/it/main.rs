@@ -2,3 +2,5 @@
 
 #[cfg(test)]
 mod real;
+#[cfg(test)]
+mod sim;
