@@ -183,6 +183,7 @@ mod tests {
     fn numbers_elsewhere_in_test_code_are_found() {
         let line = |line: usize| format!("{line}: {ELSEWHERE}");
         check("// A1\nfn helper() {}\n", &["A1"], &[&line(1)]);
+        check("// A1\n#[inline]\nfn helper() {}\n", &["A1"], &[&line(1)]);
         check("// A1\n\n#[test]\nfn a() {}\n", &["A1"], &[&line(1)]);
         check(
             "#[test]\nfn a() {\n    // A1\n    b();\n}\n",

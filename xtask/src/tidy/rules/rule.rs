@@ -99,6 +99,7 @@ mod tests {
             "A+1",
             "fault B7",
             "fault A07",
+            "fault B00",
             "B07",
         ] {
             assert_eq!(Rule::parse(text), None, "{text}");
