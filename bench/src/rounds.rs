@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-const ROUNDS: usize = 7;
+/// Many short rounds: on a busy machine some of them run undisturbed.
+const ROUNDS: u64 = 300;
 
 /// Something to time: does `count` units of its work.
 pub(crate) trait Work {
@@ -15,8 +16,10 @@ impl<F: FnMut(u64)> Work for F {
     }
 }
 
-/// Nanoseconds a unit for each work, the least of several rounds taken in turns.
-pub(crate) fn least(count: u64, works: &mut [&mut dyn Work]) -> Vec<f64> {
+/// Nanoseconds a unit for each work, the least of many rounds taken in turns. `total` is how many units
+/// each does in all.
+pub(crate) fn least(total: u64, works: &mut [&mut dyn Work]) -> Vec<f64> {
+    let count = total / ROUNDS;
     let mut least = vec![f64::INFINITY; works.len()];
     for _ in 0..ROUNDS {
         for (work, least) in works.iter_mut().zip(&mut least) {
