@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::problem::Problem;
 use crate::workspace::{Metadata, Workspace, succeeds};
-use crate::{chaos, exit, test, tidy};
+use crate::{chaos, exit, proof, test, tidy};
 
 /// A short run with fixed seeds: enough to see that nothing is broken for everybody.
 const CHAOS: [&str; 8] = [
@@ -32,6 +32,10 @@ pub(crate) fn run(workspace: &Workspace, no_tests: bool) -> Result<ExitCode, Pro
         checks.push(tests(workspace));
     }
     checks.push(("tidy".to_owned(), Box::new(|| tidy::is_clean(workspace))));
+    checks.push((
+        "core without std".to_owned(),
+        Box::new(|| proof::holds(workspace)),
+    ));
     checks.push(short_chaos(workspace));
     let ended: Vec<Ended> = checks.into_iter().map(carry_out).collect();
     print!("{}", summary(&ended));

@@ -15,6 +15,7 @@ mod count;
 mod needs;
 mod not_run;
 mod problem;
+mod proof;
 mod test;
 mod tidy;
 mod workspace;
