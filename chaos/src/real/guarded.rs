@@ -124,3 +124,45 @@ fn store(file: &File, gate: &FenceGate) -> io::Result<()> {
     bytes.resize(GATE_BYTES, b' ');
     file.write_all_at(&bytes, 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use lease_core::{Generation, LeaseId};
+
+    use super::super::chance::random;
+    use super::*;
+
+    fn token(authority: u8, generation: u64) -> FencingToken {
+        FencingToken {
+            authority: AuthorityId::from_bytes([authority; 16]),
+            generation: Generation::new(generation).unwrap(),
+            lease: LeaseId::from_bytes([7; 16]),
+        }
+    }
+
+    #[test]
+    fn refused_write_leaves_no_byte_and_the_gate_outlives_who_opened_it() {
+        let name = format!("lease-chaos-guarded-{:032x}", u128::from_ne_bytes(random()));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let write = |token: FencingToken, line: &str| {
+            Guarded::in_folder(&folder).write(&token, line).unwrap()
+        };
+        write(token(1, 2), "new").unwrap();
+        let late = write(token(1, 1), "late");
+        let foreign = write(token(2, 9), "foreign");
+        let next = AuthorityId::from_bytes([2; 16]);
+        Guarded::in_folder(&folder).succeed(next).unwrap().unwrap();
+        write(token(2, 1), "next").unwrap();
+        let old = write(token(1, 3), "old");
+        let data = Guarded::in_folder(&folder).read().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert!(matches!(late, Err(Fenced::Older { .. })), "{late:?}");
+        assert!(
+            matches!(foreign, Err(Fenced::OtherAuthority { .. })),
+            "{foreign:?}"
+        );
+        assert!(matches!(old, Err(Fenced::OtherAuthority { .. })), "{old:?}");
+        assert_eq!(data, "new\nnext\n");
+    }
+}

@@ -65,13 +65,16 @@ impl Rights {
 ///
 /// Nothing is left behind: neither a process nor the scenario's folder.
 pub(crate) fn tell(program: &Path, name: &str, seed: u64, deadline: Deadline) -> Story {
-    match attempt(program, name, seed, deadline, Rights::User) {
-        Err(Problem::Missing { .. }) if geteuid().is_root() => {
-            attempt(program, name, seed, deadline, Rights::Root)
+    let told = match attempt(program, name, seed, deadline, Rights::User) {
+        Err(first @ Problem::Missing { .. }) if geteuid().is_root() => {
+            match attempt(program, name, seed, deadline, Rights::Root) {
+                Err(Problem::Missing { .. }) => Err(first),
+                told => told,
+            }
         }
         told => told,
-    }
-    .unwrap_or_else(Story::stopped)
+    };
+    told.unwrap_or_else(Story::stopped)
 }
 
 fn attempt(
@@ -103,7 +106,7 @@ fn attempt(
     }
     let told: Result<Story, Problem> =
         serde_json::from_slice(&told).tried(format_args!("what the scenario told: {words}"))?;
-    let mut story = told?;
+    let mut story = told?.or_missing()?;
     if !words.is_empty() {
         story.note(words);
     }

@@ -1,12 +1,12 @@
 //! The authority is killed and another one takes its place.
 
-use lease_core::Code;
+use lease_core::{AuthorityId, Code};
 
 use super::authority::Terms;
 use super::problem::{Problem, Tried as _};
 use super::story::{Count, Rule};
 use super::wire::{Answer, Command};
-use super::world::World;
+use super::world::{Authority, Process, World};
 
 /// `real-authority-restart`: a new authority knows nothing of the old one's leases, and the gate
 /// refuses its tokens until the owner of the resource says so; the old ones from then on for ever.
@@ -54,29 +54,15 @@ pub(crate) fn authority_restart(world: &mut World) -> Result<(), Problem> {
     world.is_told_stale(&mut first, &Command::Release)?;
     world.does(&mut second, &Command::Check)?;
     world.is_fenced(&mut second, Rule::OldAuthorityIsRefused, "too early")?;
+    // A larger generation of a stranger is no newer one.
+    world.releases(&mut second)?;
+    let new = world.acquires(&mut second)?;
+    let larger = new.token.generation > old.token.generation;
+    world.story.effect(larger, "a larger generation was given");
+    world.is_fenced(&mut second, Rule::OldAuthorityIsRefused, "still too early")?;
     world.writes(&mut first, "first until it is succeeded")?;
 
-    let guarded = world.guarded();
-    guarded
-        .succeed(authority.id)
-        .tried("succeeding")?
-        .tried("succeeding")?;
-    world.writes(&mut second, "second")?;
-    world.is_fenced(&mut first, Rule::OldAuthorityIsRefused, "late")?;
-    let back = guarded.succeed(old_id).tried("succeeding")?;
-    world
-        .story
-        .check(Rule::OldAuthorityIsRefused, back.is_err(), || {
-            "an authority that was succeeded came back".to_owned()
-        });
-    world.is_fenced(&mut first, Rule::OldAuthorityIsRefused, "later")?;
-    world.writes(&mut second, "second again")?;
-
-    // With a grant of the new authority the old holder is as good as any.
-    world.releases(&mut second)?;
-    world.acquires(&mut first)?;
-    world.writes(&mut first, "first again")?;
-    world.is_fenced(&mut second, Rule::LateWriteLeavesNoByte, "late")?;
+    succeed(world, old_id, &authority, &mut first, &mut second)?;
     let lines = [
         "first",
         "first until it is succeeded",
@@ -86,4 +72,36 @@ pub(crate) fn authority_restart(world: &mut World) -> Result<(), Problem> {
     ];
     world.check_lines(Rule::OldAuthorityIsRefused, &lines)?;
     authority.close(&mut world.story)
+}
+
+/// The owner of the resource puts the new authority in the old one's place.
+fn succeed(
+    world: &mut World,
+    old_id: AuthorityId,
+    authority: &Authority,
+    first: &mut Process,
+    second: &mut Process,
+) -> Result<(), Problem> {
+    let guarded = world.guarded();
+    guarded
+        .succeed(authority.id)
+        .tried("succeeding")?
+        .tried("succeeding")?;
+    world.writes(second, "second")?;
+    world.is_fenced(first, Rule::OldAuthorityIsRefused, "late")?;
+    let back = guarded.succeed(old_id).tried("succeeding")?;
+    world
+        .story
+        .check(Rule::OldAuthorityIsRefused, back.is_err(), || {
+            "an authority that was succeeded came back".to_owned()
+        });
+    world.is_fenced(first, Rule::OldAuthorityIsRefused, "later")?;
+    world.writes(second, "second again")?;
+
+    // With a grant of the new authority the old holder is as good as any.
+    world.releases(second)?;
+    world.acquires(first)?;
+    world.writes(first, "first again")?;
+    world.is_fenced(second, Rule::LateWriteLeavesNoByte, "late")?;
+    Ok(())
 }

@@ -66,8 +66,8 @@ fn count(told: &[super::wire::Told], code: Code) -> u64 {
 }
 
 /// Ends the authority and removes what it guarded: the next one begins anew.
-fn finish(world: &World, authority: Authority) -> Result<(), Problem> {
-    drop(authority);
+fn finish(world: &mut World, authority: Authority) -> Result<(), Problem> {
+    authority.close(&mut world.story)?;
     for file in ["data", "gate"] {
         std::fs::remove_file(world.folder.join(file)).tried(file)?;
     }
@@ -123,7 +123,7 @@ impl Storm {
                 self.killed.insert(writer.name.clone(), lines);
                 writer.kill()?;
                 world.story.count(Count::Kills, 1);
-                hear_out(world, writer)?;
+                hear_out(world, writer, self.shielded)?;
                 self.add(world)?;
             } else if let Some(writer) = self.writers.get(victim) {
                 writer.stop()?;
@@ -153,33 +153,35 @@ impl Storm {
     /// Hears what the survivors counted.
     fn calm(self, world: &mut World) -> Result<Killed, Problem> {
         for mut writer in self.writers {
-            match writer.hear(PROMPT)? {
-                Answer::Stormed { fenced, .. } => {
-                    world.story.count(Count::FencedWrites, fenced);
-                    world.story.check(
-                        Rule::LiveHolderIsKept,
-                        fenced == 0 || !self.shielded,
-                        || format!("{} lived, held, and was fenced", writer.name),
-                    );
-                }
-                other => {
-                    let what = format_args!("{} answered {other:?}", writer.name);
-                    return Err(Problem::broken(what));
-                }
-            }
+            let answer = writer.hear(PROMPT)?;
+            judge(world, &writer.name, &answer, self.shielded)?;
         }
         Ok(self.killed)
     }
 }
 
-/// A killed writer may have had something to say before.
-fn hear_out(world: &mut World, writer: Process) -> Result<(), Problem> {
+/// A killed writer may have ended its storm before.
+fn hear_out(world: &mut World, writer: Process, shielded: bool) -> Result<(), Problem> {
     let name = writer.name.clone();
     let mut heard = writer.reap()?;
     while let Some(line) = heard.pop() {
-        let what = format!("{name}: {}", String::from_utf8_lossy(&line));
-        world.story.violated(Rule::ScenarioEnds, what);
+        let answer = serde_json::from_slice(&line).tried(&name)?;
+        judge(world, &name, &answer, shielded)?;
     }
+    Ok(())
+}
+
+/// What a writer counted: one whose lease nothing but its death ends is never fenced.
+fn judge(world: &mut World, name: &str, answer: &Answer, shielded: bool) -> Result<(), Problem> {
+    let Answer::Stormed { fenced, .. } = answer else {
+        return Err(Problem::broken(format_args!("{name} answered {answer:?}")));
+    };
+    world.story.count(Count::FencedWrites, *fenced);
+    world
+        .story
+        .check(Rule::LiveHolderIsKept, *fenced == 0 || !shielded, || {
+            format!("{name} lived, held, and was fenced")
+        });
     Ok(())
 }
 

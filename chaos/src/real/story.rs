@@ -71,6 +71,9 @@ names! {
 /// The most receipts that a report shows; the first and the last of more.
 const RECEIPTS: usize = 20;
 
+/// The most violations that a report shows.
+const VIOLATIONS: usize = 20;
+
 /// What one scenario found.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Story {
@@ -98,8 +101,21 @@ impl Story {
         }
     }
 
+    /// Returns what the machine lacked for it, unless a rule did not hold before that came up.
+    pub(crate) fn or_missing(mut self) -> Result<Self, Problem> {
+        if self.violations.is_empty()
+            && let Some(missing) = self.missing.take()
+        {
+            return Err(missing);
+        }
+        Ok(self)
+    }
+
     pub(crate) fn violated(&mut self, rule: Rule, what: impl Into<String>) {
-        self.violations.push((rule, what.into()));
+        // One broken thing may show a thousand times.
+        if self.violations.len() < VIOLATIONS {
+            self.violations.push((rule, what.into()));
+        }
     }
 
     /// Checks one rule.
@@ -175,5 +191,71 @@ impl Story {
             report.note(note);
         }
         report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::Need;
+    use super::*;
+    use crate::scenario::Judgement;
+
+    fn missing() -> Problem {
+        Problem::missing(Need::Pidfs, "there is none")
+    }
+
+    #[track_caller]
+    fn check_failed(story: Story, rules: &[&str]) {
+        let report = story.judge();
+        let Judgement::Failed { violations } = report.result else {
+            panic!("{report:?}");
+        };
+        let found: Vec<_> = violations.iter().map(|violation| violation.rule).collect();
+        assert_eq!(found, rules);
+    }
+
+    #[test]
+    fn story_with_an_effect_and_no_violation_passes() {
+        let mut story = Story::default();
+        story.effect(true, "the fault");
+        let report = story.judge();
+        assert_eq!(report.result, Judgement::Passed);
+        assert_eq!(report.counters.get("effects-seen"), Some(&1));
+    }
+
+    #[test]
+    fn story_without_any_effect_fails() {
+        check_failed(Story::default(), &["effect-is-seen"]);
+    }
+
+    #[test]
+    fn effect_that_was_not_seen_fails_beside_others_that_were() {
+        let mut story = Story::default();
+        story.effect(true, "one fault");
+        story.effect(false, "another fault");
+        check_failed(story, &["effect-is-seen"]);
+    }
+
+    #[test]
+    fn what_the_machine_lacks_is_not_run() {
+        let not_run = Judgement::NotRun {
+            need: "pidfs",
+            reason: "there is none".to_owned(),
+        };
+        assert_eq!(Story::stopped(missing()).judge().result, not_run);
+    }
+
+    #[test]
+    fn violation_is_not_excused_by_what_the_machine_lacks() {
+        let mut story = Story::stopped(missing());
+        story.violated(Rule::TokensRise, "they fell");
+        assert!(story.clone().or_missing().is_ok());
+        check_failed(story, &["tokens-rise"]);
+    }
+
+    #[test]
+    fn story_that_breaks_off_fails() {
+        let story = Story::stopped(Problem::broken("a pipe broke"));
+        check_failed(story, &["scenario-ends"]);
     }
 }

@@ -216,7 +216,7 @@ fn tokens_of_an_authority_that_was_killed_are_refused_for_ever() {
     let Some(report) = passes(test, "real-authority-restart") else {
         return;
     };
-    assert_eq!(counted(&report, "fenced-writes"), 4);
+    assert_eq!(counted(&report, "fenced-writes"), 5);
 }
 
 /// A folder for one test.
