@@ -1,7 +1,8 @@
 //! The floors: a table with one hash and one boxed name, a slot by index.
 
-use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher as _;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
 
 use crate::rounds::{Walk, Work};
 

@@ -4,13 +4,13 @@
 //! absolute times move with the machine. Each figure is the least of several rounds, and the rounds of
 //! floor, ours and peers take turns, so that a drift of the machine meets all of them.
 
-mod count;
 mod floor;
 mod ours;
 mod peers;
 mod report;
 mod rounds;
 mod rows;
+mod sys;
 
 use std::process::ExitCode;
 

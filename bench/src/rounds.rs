@@ -35,9 +35,9 @@ pub(crate) fn least(total: u64, works: &mut [&mut dyn Work]) -> Vec<f64> {
 /// Allocations a unit, after a warm-up.
 pub(crate) fn allocations(count: u64, work: &mut dyn Work) -> f64 {
     work.run(count);
-    let before = crate::count::calls();
+    let before = crate::sys::calls();
     work.run(count);
-    (crate::count::calls() - before) as f64 / count as f64
+    (crate::sys::calls() - before) as f64 / count as f64
 }
 
 /// A small generator, so that each work walks the same names.

@@ -176,14 +176,14 @@ fn sweeps() -> Vec<Row> {
 fn memory() -> Vec<Row> {
     let n = 1_000_000;
     let names = names(n, 1);
-    let empty = crate::count::bytes();
+    let empty = crate::sys::bytes();
     let mut held = Held::new(names);
     let keys = held.at.capacity() * size_of::<lease_core::At>();
-    let full = crate::count::bytes() - empty - keys as i64;
+    let full = crate::sys::bytes() - empty - keys as i64;
     for at in 0..n {
         held.release(at);
     }
-    let left = crate::count::bytes() - empty;
+    let left = crate::sys::bytes() - empty;
     let row = |name: &str, ours: f64| Row {
         name: name.to_owned(),
         ours,
