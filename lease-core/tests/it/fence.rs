@@ -171,7 +171,8 @@ fn a_revoked_generation_and_all_before_it_are_refused() {
     let revoked = Fenced::Revoked {
         generation: generation(7),
     };
-    for (number, lease) in [(7, 7), (7, 8), (6, 6), (1, 1)] {
+    // The mark of a revoked generation is no key to it.
+    for (number, lease) in [(7, 7), (7, 8), (7, 0), (6, 6), (1, 1)] {
         refuses(&mut gate, &token(number, lease), revoked);
     }
     assert_eq!(gate.current().map(|token| token.lease), Some(LeaseId::NIL));

@@ -73,11 +73,12 @@ fn a_policy_that_fixes_the_term_or_bounds_it_says_so() {
         let mut rig = Rig::new(policy);
         refuses(&mut rig, Some("a"), acquire(mcp(), Some(ttl)))
     };
-    let other = Duration::from_millis(TTL_MS + 1);
-    assert_eq!(
-        fault(session_ttl(), other),
-        Refusal::Ttl(TtlFault::NotNegotiable)
-    );
+    for other in [TTL_MS - 1, TTL_MS + 1].map(Duration::from_millis) {
+        assert_eq!(
+            fault(session_ttl(), other),
+            Refusal::Ttl(TtlFault::NotNegotiable)
+        );
+    }
     assert_eq!(
         fault(LeasePolicy::server_session(), TICK),
         Refusal::Ttl(TtlFault::NotNegotiable)
@@ -345,6 +346,17 @@ fn a_stored_lease_that_no_commit_wrote_is_no_cell() {
     assert!(Cell::load(per_grant.clone(), now, longest).is_ok());
     per_grant.expires = Some(now.after(longest + TICK));
     unsound(per_grant, longest, RecordError::TermTooLong);
+    // The lease's own bound counts where it is the shorter one.
+    let max = Some(longest);
+    let bounded = PolicyBuilder::new()
+        .term(Term::PerGrant { max })
+        .ends_on(Proofs {
+            disconnect: true,
+            ..Proofs::default()
+        });
+    let mut bounded = lease(bounded.build().unwrap());
+    bounded.expires = Some(now.after(longest + TICK));
+    unsound(bounded, limits::TERM_MAX, RecordError::TermTooLong);
 
     for expires in [
         None,
