@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::process::{Pid, PidfdFlags, Signal, getegid, geteuid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, getegid, geteuid, getpid, pidfd_open};
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces};
 
 use super::chance::random;
@@ -220,6 +220,11 @@ fn isolate(rights: Rights) -> Result<(), Problem> {
 
 /// The role `mounted`: gives the new namespaces their own `/proc`, and becomes another role.
 pub(crate) fn mounted(role: &[OsString]) -> Result<(), Problem> {
+    if getpid() != Pid::INIT {
+        return Err(Problem::broken(
+            "only the first process of a namespace mounts",
+        ));
+    }
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).needs(Need::MountNamespaces, "making / private")?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

@@ -74,7 +74,7 @@ pub fn role(arguments: &[OsString]) -> Option<ExitCode> {
     return roles::role(arguments);
     #[cfg(not(target_os = "linux"))]
     {
-        drop(arguments);
+        let _unused = arguments;
         None
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::authority::Terms;
 use super::guarded::Guarded;
-use super::launch::itself;
+use super::launch::{SELF, itself};
 use super::lines::{Lines, readable, send};
 use super::pause::wait_for;
 use super::problem::{Need, Problem, Tried as _};
@@ -395,6 +395,9 @@ impl Authority {
 
 /// Makes a number the next one that this pid namespace gives.
 pub(crate) fn next_number(number: i32) -> Result<(), Problem> {
+    if !is_our_namespace().tried("looking at the first process")? {
+        return Err(Problem::broken("this is no pid namespace of a scenario"));
+    }
     let last = number.saturating_sub(1).to_string();
     let mut options = File::options();
     let file = options
@@ -403,6 +406,14 @@ pub(crate) fn next_number(number: i32) -> Result<(), Problem> {
         .needs(Need::SetTid, LAST_PID)?;
     file.write_all_at(last.as_bytes(), 0)
         .needs(Need::SetTid, LAST_PID)
+}
+
+/// Returns whether the first process of this pid namespace runs this program, as in every namespace
+/// that a scenario made.
+fn is_our_namespace() -> std::io::Result<bool> {
+    let first = std::fs::metadata("/proc/1/exe")?;
+    let own = std::fs::metadata(SELF)?;
+    Ok((first.dev(), first.ino()) == (own.dev(), own.ino()))
 }
 
 /// Opens a pidfd for a number of the scenario's pid namespace.

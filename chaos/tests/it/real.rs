@@ -2,6 +2,7 @@
 
 #![cfg(target_os = "linux")]
 
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -223,11 +224,10 @@ fn tokens_of_an_authority_that_was_killed_are_refused_for_ever() {
 struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        if path.exists() {
-            std::fs::remove_dir_all(&path).unwrap();
-        }
+    /// Makes one with a short path, since a socket's has a limit, and a name that no other run has.
+    fn new() -> Self {
+        let name = RandomState::new().build_hasher().finish();
+        let path = std::env::temp_dir().join(format!("lease-chaos-test-{name:016x}"));
         std::fs::create_dir(&path).unwrap();
         Self(path)
     }
@@ -246,10 +246,17 @@ impl Folder {
     }
 }
 
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A test that fails has said why; it must not panic once more.
+        let _removed = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 #[test]
-fn killing_the_first_process_of_a_scenario_ends_them_all() {
-    let test = "killing_the_first_process_of_a_scenario_ends_them_all";
-    let folder = Folder::new("killed-scenario");
+fn killing_the_launcher_ends_every_process_of_a_scenario() {
+    let test = "killing_the_launcher_ends_every_process_of_a_scenario";
+    let folder = Folder::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_chaos"));
     command
         .args(["__role", "launch", "user", "real-kill-storm", "1"])
@@ -271,7 +278,6 @@ fn killing_the_first_process_of_a_scenario_ends_them_all() {
         "{} are left",
         folder.processes()
     );
-    std::fs::remove_dir_all(&folder.0).unwrap();
 }
 
 fn ended(child: &mut Child) -> bool {
