@@ -11,4 +11,15 @@ pub mod clock;
 pub mod oracle;
 pub mod real;
 pub mod scenario;
+pub mod script;
 pub mod sim;
+
+/// Returns every scenario: the stories first, then the real ones, then those that go on for as long as
+/// they may.
+#[must_use]
+pub fn scenarios() -> Vec<scenario::Scenario> {
+    let mut all = script::scenarios();
+    all.extend(real::scenarios());
+    all.extend(sim::scenarios());
+    all
+}

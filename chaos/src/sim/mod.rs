@@ -18,6 +18,8 @@ mod room;
 mod run;
 mod step;
 
+pub(crate) use self::machines::{Incarnation, Machines, Start};
+
 pub use self::driver::{Answered, Driver, Shipped};
 pub use self::holder::{Description, SimHolder};
 pub use self::plain::Plain;

@@ -3,4 +3,6 @@
 #[cfg(test)]
 mod real;
 #[cfg(test)]
+mod script;
+#[cfg(test)]
 mod sim;

@@ -1,0 +1,166 @@
+//! The record of a run, for machines.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use chaos::clock;
+use chaos::scenario::{Judgement, Suite, Violation};
+
+use crate::options::Plan;
+use crate::run::Run;
+use crate::summary::Tally;
+
+/// The version of the record's form. It grows when a field changes its meaning.
+const SCHEMA: u32 = 1;
+
+/// A file that will be there as a whole, or not at all.
+#[derive(Debug)]
+pub(crate) struct Record {
+    path: PathBuf,
+    partial: PathBuf,
+    file: File,
+}
+
+/// Why there is no record.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {why}", path.display())]
+pub(crate) struct RecordError {
+    path: PathBuf,
+    why: io::Error,
+}
+
+#[derive(serde::Serialize)]
+struct Written<'a> {
+    schema: u32,
+    version: &'static str,
+    /// A number, or text above 2^53, so that every reader keeps it.
+    seed: serde_json::Value,
+    command: &'a str,
+    passed: usize,
+    failed: usize,
+    not_run: usize,
+    scenarios: Vec<Entry<'a>>,
+}
+
+#[derive(serde::Serialize)]
+struct Entry<'a> {
+    name: &'static str,
+    suite: Suite,
+    about: &'static str,
+    result: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    need: Option<&'static str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    violations: &'a [Violation],
+    took_ms: u128,
+    counters: &'a BTreeMap<&'static str, u64>,
+    notes: &'a [String],
+    receipts: &'a [serde_json::Value],
+}
+
+impl Record {
+    /// Makes sure that the file can be written, before anything is run.
+    pub(crate) fn create(path: &Path) -> Result<Self, RecordError> {
+        let fail = |why| RecordError {
+            path: path.to_owned(),
+            why,
+        };
+        if path.is_dir() {
+            return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
+        }
+        let Some(name) = path.file_name() else {
+            return Err(fail(io::Error::from(io::ErrorKind::InvalidFilename)));
+        };
+        let mut partial = name.to_owned();
+        partial.push(format!(".partial-{}", clock::arbitrary()));
+        let partial = path.with_file_name(partial);
+        let file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&partial)
+            .map_err(fail)?;
+        Ok(Self {
+            path: path.to_owned(),
+            partial,
+            file,
+        })
+    }
+
+    /// Writes the record and puts it in its place.
+    pub(crate) fn write(mut self, plan: &Plan, runs: &[Run]) -> Result<(), RecordError> {
+        let text = text(plan, runs).and_then(|text| {
+            self.file.write_all(text.as_bytes())?;
+            self.file.sync_all()?;
+            fs::rename(&self.partial, &self.path)
+        });
+        text.map_err(|why| RecordError {
+            path: self.path.clone(),
+            why,
+        })
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // After the rename there is nothing left to remove.
+        let _gone = fs::remove_file(&self.partial);
+    }
+}
+
+fn text(plan: &Plan, runs: &[Run]) -> io::Result<String> {
+    let Tally {
+        passed,
+        failed,
+        not_run,
+    } = Tally::of(runs);
+    let written = Written {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        seed: wide(plan.seed),
+        command: &plan.command,
+        passed,
+        failed,
+        not_run,
+        scenarios: runs.iter().map(entry).collect(),
+    };
+    let mut text = serde_json::to_string_pretty(&written)?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn entry(run: &Run) -> Entry<'_> {
+    let report = &run.report;
+    let (result, reason, need, violations): (_, _, _, &[Violation]) = match &report.result {
+        Judgement::Passed => ("passed", None, None, &[]),
+        Judgement::Failed { violations } => {
+            let reason = violations.first().map(ToString::to_string);
+            ("failed", reason, None, violations)
+        }
+        Judgement::NotRun { need, reason } => ("not_run", Some(reason.clone()), Some(*need), &[]),
+    };
+    Entry {
+        name: run.scenario.name,
+        suite: run.scenario.suite,
+        about: run.scenario.about,
+        result,
+        reason,
+        need,
+        violations,
+        took_ms: run.took.as_millis(),
+        counters: &report.counters,
+        notes: &report.notes,
+        receipts: &report.receipts,
+    }
+}
+
+fn wide(number: u64) -> serde_json::Value {
+    if number <= 1 << 53 {
+        number.into()
+    } else {
+        number.to_string().into()
+    }
+}
