@@ -334,7 +334,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         turn.seen.now = self.observe(turn.seen);
         if let Some(settled) = self.settled.remove(&waiter) {
             if let Ok((grant, _)) = settled.outcome {
-                self.abandon(&settled.resource, grant, turn);
+                self.give_back(&settled.resource, &grant, turn);
             }
             return true;
         }
@@ -347,6 +347,10 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// re-entered or began an operation since.
     pub fn abandon(&mut self, resource: &ResourceKey, grant: Grant, turn: &mut Turn<'_>) {
         turn.seen.now = self.observe(turn.seen);
+        self.give_back(resource, &grant, turn);
+    }
+
+    fn give_back(&mut self, resource: &ResourceKey, grant: &Grant, turn: &mut Turn<'_>) {
         match grant.provenance {
             Provenance::Reentrant => {}
             Provenance::Created => {

@@ -98,3 +98,14 @@ fn three_writers_do_not_wait_for_each_other_through_the_queue() {
     // It waits for neither, or all three would wait for ever.
     assert_eq!(rig.granted("p/b", &mcp()).at.token.generation.get(), 2);
 }
+
+#[test]
+fn taking_back_a_grant_reads_the_clock_once() {
+    let mut rig = Rig::sessions();
+    let grant = rig.granted("k", &mcp());
+    let waiter = rig.queue("k", &inp(), Wait::Forever);
+    rig.release("k", grant.at).change();
+    assert!(rig.at(T0 - 1).cancel(waiter));
+    rig.advance();
+    assert_eq!(rig.with_code(Code::ClockSteppedBack).len(), 1);
+}
