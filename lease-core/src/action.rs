@@ -159,7 +159,7 @@ pub struct Scene<'a, H> {
     /// Overlapping cells that are held, and those of the asking holder that overlap a waiter of
     /// `queued`. For Disconnect every cell of that holder.
     pub near: &'a [(&'a ResourceKey, &'a Cell<H>)],
-    /// Earlier overlapping waiters, the earliest first.
+    /// Earlier waiters, the earliest first: those that overlap, and those that overlap one of these.
     pub queued: &'a [(WaiterId, &'a ResourceKey, &'a H)],
     /// Cells whose term may be over: at most 64, oldest generation first.
     pub due: &'a [(&'a ResourceKey, &'a Cell<H>)],

@@ -56,7 +56,7 @@ pub(super) fn acquire<H: Holder>(
     if !way.asked.is_empty() {
         return Decision::Ask(way.asked);
     }
-    if let Some(behind) = first_in_front(case, holder) {
+    if let Some(behind) = first_in_front(site, holder) {
         return Decision::Refuse(Refusal::Behind(behind));
     }
     sort(&mut way.ended);
@@ -175,20 +175,22 @@ fn contend<H: Holder>(case: &Case<'_, H>, key: &ResourceKey, lease: &Lease<H>) -
 ///
 /// A waiter that a lease of the same writer blocks does not count: it waits for this very writer, and
 /// the two would wait for each other. Nor does one that waits behind such a waiter.
-fn first_in_front<H: Holder>(case: &Case<'_, H>, holder: &H) -> Option<Box<Behind<H>>> {
-    let ours = |lease: &Lease<H>| lease.holder == *holder && !lease.lapsed(case.seen.now);
+fn first_in_front<H: Holder>(site: &Site<'_, H>, holder: &H) -> Option<Box<Behind<H>>> {
+    let (near, queued) = (site.case.scene.near, site.case.scene.queued);
+    let ours = |lease: &Lease<H>| lease.holder == *holder && !lease.lapsed(site.case.seen.now);
     let held = |key: &ResourceKey| {
-        let mut near = case.scene.near.iter();
+        let mut near = near.iter();
         near.any(|(near, cell)| near.overlaps(key) && cell.lease().is_some_and(ours))
     };
     let mut passed: Vec<(&ResourceKey, &H)> = Vec::new();
-    for &(waiter, key, by) in case.scene.queued.iter().filter(|(.., by)| *by != holder) {
+    for &(waiter, key, by) in queued.iter().filter(|(.., by)| *by != holder) {
         let waits_for_us =
             |&(other, whose): &(&ResourceKey, &H)| whose != by && other.overlaps(key);
-        if !held(key) && !passed.iter().any(waits_for_us) {
+        if held(key) || passed.iter().any(waits_for_us) {
+            passed.push((key, by));
+        } else if key.overlaps(site.key) {
             return Some(Behind::new(key, by, waiter));
         }
-        passed.push((key, by));
     }
     None
 }

@@ -275,10 +275,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         granted.then_some(key)
     }
 
-    /// Fetches the earlier overlapping waiters that matter to a request of `holder`.
+    /// Fetches the earlier waiters that matter to a request of `holder`: those that overlap it, and
+    /// those that one of these may wait behind.
     pub(super) fn in_front<'a>(
         &'a self,
-        key: &ResourceKey,
+        key: &'a ResourceKey,
         holder: &H,
         me: Option<WaiterId>,
         out: &mut Vec<(WaiterId, &'a ResourceKey, &'a H)>,
@@ -288,20 +289,40 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         // Only a writer that holds something can pass a waiter of another.
         let holds_nothing = !self.store.holds(holder);
+        let mut outermost = key;
         let mut after = None;
-        while let Some(id) = self.store.next_waiter(key, after) {
-            if me.is_some_and(|me| id >= me) {
-                return;
-            }
+        while let Some((id, waiter)) = self.next_in_front(key, after, me) {
             after = Some(id);
-            let Some(waiter) = self.queue.get(id) else {
-                continue;
-            };
             out.push((id, &waiter.key, &waiter.holder));
             if holds_nothing && waiter.holder != *holder {
                 return;
             }
+            if waiter.key.is_ancestor_of(outermost) {
+                outermost = &waiter.key;
+            }
         }
+        if outermost == key {
+            return;
+        }
+        // A waiter for an ancestor can make others wait that do not overlap this request.
+        out.clear();
+        after = None;
+        while let Some((id, waiter)) = self.next_in_front(outermost, after, me) {
+            after = Some(id);
+            out.push((id, &waiter.key, &waiter.holder));
+        }
+    }
+
+    /// The earliest waiter after `after` and before `me` for a key that overlaps `key`.
+    fn next_in_front(
+        &self,
+        key: &ResourceKey,
+        after: Option<WaiterId>,
+        me: Option<WaiterId>,
+    ) -> Option<(WaiterId, &Waiter<H>)> {
+        let id = self.store.next_waiter(key, after)?;
+        let before = me.is_none_or(|me| id < me);
+        before.then(|| Some((id, self.queue.get(id)?))).flatten()
     }
 
     /// What must be known about holders for those who wait: a driver watches them, and calls

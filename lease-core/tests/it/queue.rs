@@ -109,3 +109,14 @@ fn taking_back_a_grant_reads_the_clock_once() {
     rig.advance();
     assert_eq!(rig.with_code(Code::ClockSteppedBack).len(), 1);
 }
+
+#[test]
+fn nor_through_a_request_that_overlaps_only_those_in_between() {
+    let mut rig = Rig::sessions();
+    assert_eq!(rig.granted("p/a", &mcp()).at.token.generation.get(), 1);
+    rig.queue("p", &inp(), Wait::Forever);
+    // Behind the request for `p`, and in front of the one for `p/b`, but no neighbour of `p/b/x`.
+    rig.queue("p/b/y", &oth(), Wait::Forever);
+    rig.queue("p/b", &inp(), Wait::Forever);
+    assert_eq!(rig.granted("p/b/x", &mcp()).at.token.generation.get(), 2);
+}
