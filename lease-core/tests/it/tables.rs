@@ -193,7 +193,7 @@ fn held(terms: &LeasePolicy, facts: Facts) -> Lease<Process> {
 
 /// Cells in a map.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Map(BTreeMap<ResourceKey, Cell<Process>>);
+pub(crate) struct Map(pub(crate) BTreeMap<ResourceKey, Cell<Process>>);
 
 impl Cells<Process> for Map {
     fn put(&mut self, key: &ResourceKey, cell: Cell<Process>) -> Slot {

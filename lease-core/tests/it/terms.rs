@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use lease_core::{
-    Action, AdoptProof, At, By, Call, Cell, Code, Detail, Disposition, Lease, LeaseId, LeasePolicy,
-    Moment, OpId, Operation, Outcome, PolicyBuilder, PolicyError, Proofs, Provenance, RecordError,
-    Refusal, SessionHolder, Term, TtlFault, Wait, limits,
+    Action, AdoptProof, At, By, Call, Cell, Cells as _, Code, Decision, Detail, Disposition, Lease,
+    LeaseId, LeasePolicy, Moment, OpId, Operation, Outcome, PolicyBuilder, PolicyError, Proofs,
+    Provenance, RecordError, Refusal, Scene, Seen, Seq, SessionHolder, Term, TtlFault, Wait,
+    decide, limits,
 };
 use proptest::prelude::*;
 
@@ -14,6 +15,7 @@ use crate::rig::{
     Answered as _, Process, Rig, T0, TTL_MS, alive, dead, first_process, inp, key, mcp, ms,
     observed, op, second_process, session_ttl, unknown,
 };
+use crate::tables::Map;
 
 const TICK: Duration = Duration::from_nanos(1);
 
@@ -332,10 +334,15 @@ fn a_stored_lease_that_no_commit_wrote_is_no_cell() {
             unsound(planted, longest, RecordError::FutureStamp { field });
         }
     }
-    let mut disordered = sound.clone();
+    let mut disordered = sound;
     disordered.touched = ms(T0 - 1);
     unsound(disordered, longest, RecordError::Disordered);
+}
 
+#[test]
+fn a_stored_lease_whose_term_does_not_follow_is_no_cell() {
+    let (now, longest) = (ms(T0), Duration::from_millis(TTL_MS));
+    let sound = lease(session_ttl());
     unsound(
         sound.clone(),
         longest.saturating_sub(TICK),
@@ -371,7 +378,12 @@ fn a_stored_lease_that_no_commit_wrote_is_no_cell() {
     let mut none = lease(LeasePolicy::server_session());
     none.expires = Some(now);
     unsound(none, longest, RecordError::ForeignExpiry);
+}
 
+#[test]
+fn a_stored_lease_with_reserved_or_too_many_ids_is_no_cell() {
+    let (now, longest) = (ms(T0), Duration::from_millis(TTL_MS));
+    let sound = lease(session_ttl());
     let operation = |number: u16| Operation {
         id: OpId::from_bytes(u128::from(number).to_be_bytes()),
         since: now,
@@ -439,4 +451,50 @@ fn every_lease_that_a_commit_wrote_is_a_cell() {
             }
         }
     });
+}
+
+#[test]
+fn a_commit_at_an_earlier_moment_moves_no_stamp_back() {
+    let mut rig = Rig::<Process>::new(LeasePolicy::process_bound());
+    let at = rig.granted("a", &first_process()).at;
+    rig.at(T0 + 10_000).touch("a", at).change();
+    let key = key("a");
+    let lease = rig.registry.lease(&key).unwrap().clone();
+    let cell = Cell::load(lease.clone(), rig.now, limits::TERM_MAX).unwrap();
+    let scene = Scene {
+        own: Some((&key, &cell)),
+        near: &[],
+        queued: &[],
+        due: &[],
+    };
+    let begin = Action::Begin {
+        at,
+        op: op(1),
+        from: Provenance::Created,
+    };
+    // A driver of another process read its clock before this one did.
+    for action in [
+        Action::Touch(at),
+        begin,
+        acquire(first_process(), None),
+        Action::Adopt {
+            token: at.token,
+            proof: AdoptProof::Present(first_process()),
+            to: second_process(),
+        },
+    ] {
+        let mut cells = Map::default();
+        cells.put(&key, cell.clone());
+        let policy = LeasePolicy::process_bound();
+        let Decision::Change(plan) = decide(&policy, &scene, &action, &Seen::at(ms(T0))) else {
+            panic!("not done: {action:?}");
+        };
+        let seq = Seq { major: 9, minor: 0 };
+        let _grant = plan.commit(&mut cells, None, seq, &mut |_| {});
+        let after = cells.0[&key].lease().unwrap();
+        assert_eq!(
+            (after.acquired, after.touched),
+            (lease.acquired, lease.touched)
+        );
+    }
 }

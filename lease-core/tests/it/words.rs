@@ -155,7 +155,8 @@ fn keys() -> impl Strategy<Value = ResourceKey> {
 
 #[test]
 fn the_range_of_descendants_holds_exactly_the_descendants() {
-    proptest!(|(a in keys(), b in keys())| {
+    proptest!(|(a in keys(), tail in "[/0ab.!é-]{1,4}")| {
+        let Ok(b) = ResourceKey::new(&format!("{a}{tail}")) else { return Ok(()) };
         let (from, to) = a.descendants();
         let within = (from.as_str()..to.as_str()).contains(&b.as_str());
         prop_assert_eq!(within, a.is_ancestor_of(&b));
