@@ -160,3 +160,28 @@ impl Story {
         body.unwrap_or(self.accepted).trim_end()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Judgement;
+
+    #[test]
+    fn a_story_that_tells_something_else_is_found() {
+        let story = STORIES[0];
+        assert_eq!(story.judge().result, Judgement::Passed);
+        let changed = Story {
+            accepted: "---\nsource: x\n---\nsomething else\n",
+            ..story
+        };
+        let Judgement::Failed { violations } = changed.judge().result else {
+            panic!("passed");
+        };
+        assert_eq!(violations[0].rule, Rule::TextIsAsAccepted.name());
+        assert!(
+            violations[0].what.starts_with("line 1: told"),
+            "{}",
+            violations[0]
+        );
+    }
+}

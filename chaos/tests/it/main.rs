@@ -1,6 +1,10 @@
 //! The tests of the fault injector.
 
 #[cfg(test)]
+mod broken;
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
 mod real;
 #[cfg(test)]
 mod script;
