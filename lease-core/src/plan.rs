@@ -334,6 +334,19 @@ fn change<H: Clone>(
     })
 }
 
+/// Makes a change that concerns the present lease of `cell` only, as [`Plan::commit`] makes it, where
+/// the driver has the cell in its hands.
+pub(crate) fn edit_in_place<H>(cell: &mut Cell<H>, edit: Edit<H>, now: Moment) {
+    if let Some(lease) = cell.lease.as_mut() {
+        lease.apply(edit, now);
+    }
+}
+
+/// Ends the lease of `key`, as [`Plan::commit`] ends it, where nobody waits for it.
+pub(crate) fn end_in_place<H>(cells: &mut impl Cells<H>, key: &ResourceKey, hint: Slot) {
+    cells.remove(key, hint);
+}
+
 /// Stores the lease of `key` anew under its next holder, since drivers find leases by holder.
 fn rehold<H: Clone>(
     key: &ResourceKey,

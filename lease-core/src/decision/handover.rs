@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use super::token::edit;
 use super::{Decision, Site, sort};
 use crate::action::AdoptProof;
 use crate::change::{Detail, ObservedBy};
@@ -11,20 +10,6 @@ use crate::holder::Holder;
 use crate::id::{At, FencingToken};
 use crate::plan::{Edit, Own};
 use crate::refusal::{Counter, Held, Mismatch, Refusal, Verb};
-
-/// Stores a ticket, in place of an earlier one.
-pub(super) fn offer<H: Holder>(site: &Site<'_, H>, at: At, ticket: [u8; 16]) -> Decision<H> {
-    match site.current(at, Verb::Offer) {
-        Ok(_) => edit(
-            site,
-            at,
-            Code::Offered,
-            Detail::Plain,
-            Edit::Offer { ticket },
-        ),
-        Err(refusal) => Decision::Refuse(refusal),
-    }
-}
 
 /// Hands the lease to `to`.
 pub(super) fn adopt<H: Holder>(
@@ -35,7 +20,7 @@ pub(super) fn adopt<H: Holder>(
 ) -> Decision<H> {
     let now = site.case.seen.now;
     let at = At::from(token);
-    let lease = match site.current(at, Verb::Adopt) {
+    let lease = match site.bearer(at).current(Verb::Adopt) {
         Ok(lease) => lease,
         Err(refusal) => return Decision::Refuse(refusal),
     };

@@ -2,18 +2,20 @@
 //!
 //! Nothing outside this folder says who gets a lease. The tables are:
 //!
+//! - `bearer`: what whoever shows a token may do with its lease;
 //! - `contend`: what another holder's lease means for a request;
 //! - `again`: what a request of the present holder means;
 //! - `fate`: what the end of an operation does to its lease.
 
 mod acquire;
+mod bearer;
 mod fate;
 mod handover;
 mod release;
-mod token;
 
 use alloc::vec::Vec;
 
+pub(crate) use self::bearer::{Bearer, Effect, shown};
 use crate::action::{Action, By, Scene, Seen};
 use crate::cell::{Cell, Lease};
 use crate::change::{Detail, ObservedBy};
@@ -25,7 +27,7 @@ use crate::limits::SWEEP_LEASES;
 use crate::liveness::{Question, Verdict};
 use crate::plan::{Ending, Own, Plan};
 use crate::policy::{Again, LeasePolicy, ProcessProof};
-use crate::refusal::{Refusal, Verb};
+use crate::refusal::Refusal;
 
 /// What was decided.
 #[derive(Debug)]
@@ -132,24 +134,24 @@ fn at_resource<H: Holder>(
     let site = Site { case, key, cell };
     match action {
         Action::Acquire { holder, ttl } => acquire::acquire(&site, holder, *ttl),
-        Action::Touch(at) => token::touch(&site, *at),
-        Action::Renew { at, ttl } => token::renew(&site, *at, *ttl),
-        Action::Begin { at, op, from } => token::begin(&site, *at, *op, *from),
-        Action::End { at, op, result } => token::end(&site, *at, *op, *result),
-        Action::Release(By::Token(at)) => release::by_token(&site, *at),
+        Action::Touch(at)
+        | Action::Renew { at, .. }
+        | Action::Begin { at, .. }
+        | Action::End { at, .. }
+        | Action::Release(By::Token(at))
+        | Action::Offer { at, .. }
+        | Action::Check(By::Token(at)) => site.effect(*at, site.bearer(*at).act(action)),
         Action::Release(By::Holder {
             holder,
             lease,
             exited,
         }) => release::by_holder(&site, holder, *lease, *exited),
-        Action::Offer { at, ticket } => handover::offer(&site, *at, *ticket),
         Action::Adopt { token, proof, to } => handover::adopt(&site, *token, proof, to),
         Action::Revoke {
             expected,
             even_if_alive,
             ..
         } => release::revoke(&site, *expected, *even_if_alive),
-        Action::Check(By::Token(at)) => token::check(&site, *at),
         Action::Check(By::Holder { holder, lease, .. }) => release::entitled(&site, holder, *lease),
         // Answered above: they concern no single resource.
         Action::Disconnect(_) | Action::Sweep => Decision::Refuse(Refusal::Misaddressed),
@@ -238,19 +240,30 @@ impl<'a, H: Holder> Case<'a, H> {
 }
 
 impl<'a, H: Holder> Site<'a, H> {
-    /// The lease that `at` names, if it is the present one and not over.
-    fn current(&self, at: At, verb: Verb) -> Result<&'a Lease<H>, Refusal<H>> {
-        let present = self
-            .cell
-            .lease()
-            .filter(|lease| !lease.lapsed(self.case.seen.now));
-        match present {
-            Some(lease) if lease.token == at.token => Ok(lease),
-            Some(_) | None => Err(Refusal::StaleToken {
-                given: at.token,
-                present: present.map(|lease| lease.token.generation),
-                verb,
+    /// Whoever shows the token `at` here.
+    fn bearer(&self, at: At) -> Bearer<'a, H> {
+        Bearer {
+            cell: self.cell,
+            at,
+            now: self.case.seen.now,
+        }
+    }
+
+    /// A plan for what a call does to the present lease.
+    fn effect(&self, at: At, effect: Result<Effect<H>, Refusal<H>>) -> Decision<H> {
+        match (effect, self.cell.lease()) {
+            (Err(refusal), _) => Decision::Refuse(refusal),
+            (Ok(Effect::Report { code, detail }), _) => self.report(code, Some(at.token), detail),
+            (Ok(Effect::Edit { code, detail, edit }), _) => self.change(Own::Edit {
+                key: self.key.clone(),
+                at,
+                code,
+                detail,
+                edit,
             }),
+            (Ok(Effect::End { code, detail }), Some(lease)) => self.end(lease, at, code, detail),
+            // Only a present lease can end.
+            (Ok(Effect::End { .. }), None) => Decision::Refuse(Refusal::Required),
         }
     }
 

@@ -1,6 +1,6 @@
 //! How a lease ends by somebody's word: its holder's, its transport's, a host's, an operator's.
 
-use super::{Case, Decision, Site, released_code, sort};
+use super::{Case, Decision, Site, bearer, released_code, sort};
 use crate::cell::Lease;
 use crate::change::Detail;
 use crate::code::Code;
@@ -8,7 +8,7 @@ use crate::holder::Holder;
 use crate::id::{At, Generation, LeaseId};
 use crate::liveness::Verdict;
 use crate::plan::{Ending, Own, Plan};
-use crate::refusal::{Held, Mismatch, Refusal, Verb};
+use crate::refusal::{Held, Mismatch, Refusal};
 
 /// Ends every lease of `holder` that a disconnect ends, whatever its state.
 ///
@@ -39,23 +39,6 @@ pub(super) fn disconnect<H: Holder>(case: &Case<'_, H>, holder: &H) -> Plan<H> {
     }
 }
 
-/// Releases by token.
-pub(super) fn by_token<H: Holder>(site: &Site<'_, H>, at: At) -> Decision<H> {
-    match site.current(at, Verb::Release) {
-        Ok(lease) => release_idle(site, lease, at),
-        Err(refusal) => Decision::Refuse(refusal),
-    }
-}
-
-/// Releases unless operations run: what they have half changed must not be unlocked.
-fn release_idle<H: Holder>(site: &Site<'_, H>, lease: &Lease<H>, at: At) -> Decision<H> {
-    if let Some(oldest) = lease.ops.iter().map(|operation| operation.since).min() {
-        let count = lease.in_flight();
-        return Decision::Refuse(Refusal::OperationInFlight { count, oldest });
-    }
-    released(site, lease, at, false)
-}
-
 fn released<H: Holder>(site: &Site<'_, H>, lease: &Lease<H>, at: At, exited: bool) -> Decision<H> {
     let held = site.case.seen.now.since(lease.acquired);
     site.end(
@@ -82,7 +65,10 @@ pub(super) fn by_holder<H: Holder>(
     if exited {
         release_exited(site, lease, id)
     } else {
-        release_idle(site, lease, At::from(lease.token))
+        site.effect(
+            At::from(lease.token),
+            bearer::release(lease, site.case.seen.now),
+        )
     }
 }
 

@@ -17,17 +17,17 @@ use self::handover::Cause;
 use self::log::Log;
 use self::queue::Queue;
 use self::store::Store;
-use crate::action::{Action, By, Call, Scene, Seen, Wait, WaiterId};
+use crate::action::{Action, Call, Scene, Seen, Wait, WaiterId};
 use crate::cell::{Cell, Disposition, Provenance};
 use crate::change::{Change, Detail};
 use crate::code::Code;
-use crate::decision::{Decision, decide};
+use crate::decision::{Bearer, Decision, Effect, decide, shown};
 use crate::holder::Holder;
-use crate::id::{At, AuthorityId, Generation, LeaseId, OpId, Seq};
+use crate::id::{AuthorityId, Generation, LeaseId, OpId, Seq};
 use crate::key::ResourceKey;
 use crate::liveness::{Locality, Question};
 use crate::outcome::Outcome;
-use crate::plan::{Fresh, Grant, Plan};
+use crate::plan::{Fresh, Grant, Plan, edit_in_place, end_in_place};
 use crate::policy::LeasePolicy;
 use crate::receipt::{Note, Receipt};
 use crate::refusal::{Counter, Refusal};
@@ -289,7 +289,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         turn.seen.now = self.observe(turn.seen);
         match (&call.resource, &call.action) {
-            (None, Action::Sweep) => Step::Done(Outcome::Many(self.settle_due(&call.action, turn))),
+            (None, Action::Sweep) => Step::Done(Outcome::Many(self.advance(turn))),
             (None, Action::Disconnect(holder)) => {
                 Step::Done(Outcome::Many(self.disconnect(holder, turn)))
             }
@@ -299,6 +299,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             (Some(key), action) => {
                 if self.anything_due(turn.seen) {
                     self.settle_due(action, turn);
+                } else if let Some(step) = self.in_place(key, action, turn) {
+                    return step;
                 }
                 self.at_resource(key, action, call.wait, turn)
             }
@@ -323,7 +325,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             return Vec::new();
         }
         turn.seen.now = self.observe(turn.seen);
-        self.settle_due(&Action::Sweep, turn)
+        if self.anything_due(turn.seen) {
+            self.settle_due(&Action::Sweep, turn)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Takes a waiting request back. Answers whether it was still known.
@@ -406,6 +412,51 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
     }
 
+    /// Answers the bearer of a token whose lease is where the token says.
+    ///
+    /// The same decision as for everybody, without a plan: it concerns this one cell, and nobody waits
+    /// for what it ends.
+    fn in_place(
+        &mut self,
+        key: &ResourceKey,
+        action: &Action<H>,
+        turn: &Turn<'_>,
+    ) -> Option<Step<H>> {
+        let (at, now) = (shown(action)?, turn.seen.now);
+        let place = self.store.hinted(key, at)?;
+        let cell = self.store.cell_at(Some(place))?;
+        let holder = self.log.keeps().then(|| self.holder_of(key)).flatten();
+        let (code, detail) = match (Bearer { cell, at, now }).act(action) {
+            Err(refusal) => return Some(refused(refusal)),
+            Ok(Effect::Report { code, detail }) => (code, detail),
+            Ok(Effect::Edit { code, detail, edit }) => {
+                self.store
+                    .edit_at(place, |cell| edit_in_place(cell, edit, now));
+                (code, detail)
+            }
+            // Who waits must be served: that takes a plan.
+            Ok(Effect::End { .. }) if !self.queue.is_empty() => return None,
+            Ok(Effect::End { code, detail }) => {
+                end_in_place(&mut self.store, key, at.slot);
+                (code, detail)
+            }
+        };
+        let change = Change {
+            token: Some(at.token),
+            ..self.number(code, detail)
+        };
+        if self.log.keeps() {
+            self.keep(Receipt {
+                resource: Some(key.clone()),
+                holder,
+                note: turn.note.clone(),
+                wall_ms: turn.seen.wall_ms,
+                ..Receipt::new(change)
+            });
+        }
+        Some(Step::Done(Outcome::Done(change)))
+    }
+
     /// Decides and commits an action that concerns one resource.
     fn at_resource(
         &mut self,
@@ -415,7 +466,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         turn: &mut Turn<'_>,
     ) -> Step<H> {
         let Action::Acquire { .. } = action else {
-            let place = self.store.place(key, hint(action));
+            let place = self.store.place(key, shown(action));
             let asked = Asked {
                 key,
                 place,
@@ -615,24 +666,4 @@ const MAJOR_MAX: u64 = u64::MAX - (1 << 32);
 
 const fn refused<H: Holder>(refusal: Refusal<H>) -> Step<H> {
     Step::Done(Outcome::Refused(refusal))
-}
-
-/// Where an action says that its lease is.
-const fn hint<H>(action: &Action<H>) -> Option<At> {
-    match action {
-        Action::Touch(at)
-        | Action::Renew { at, .. }
-        | Action::Begin { at, .. }
-        | Action::End { at, .. }
-        | Action::Release(By::Token(at))
-        | Action::Offer { at, .. }
-        | Action::Check(By::Token(at)) => Some(*at),
-        Action::Acquire { .. }
-        | Action::Release(By::Holder { .. })
-        | Action::Disconnect(_)
-        | Action::Adopt { .. }
-        | Action::Revoke { .. }
-        | Action::Check(By::Holder { .. })
-        | Action::Sweep => None,
-    }
 }

@@ -154,18 +154,27 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// The place of `key`: the hinted one if the token is there.
     pub(super) fn place(&self, key: &ResourceKey, hint: Option<At>) -> Option<u32> {
-        let hinted = hint.and_then(|at| at.slot.get().map(|place| (place, at.token)));
-        if let Some((place, token)) = hinted
-            && let Some((held, cell)) = self.held_at(place)
-            && cell
-                .lease
-                .as_ref()
-                .is_some_and(|lease| lease.token == token)
-            && held == key
-        {
-            return Some(place);
+        let hinted = hint.and_then(|at| self.hinted(key, at));
+        hinted.or_else(|| self.find(key.as_str()))
+    }
+
+    /// The place that `at` hints at, if `key` is held there under that token.
+    pub(super) fn hinted(&self, key: &ResourceKey, at: At) -> Option<u32> {
+        let place = at.slot.get()?;
+        let (held, cell) = self.held_at(place)?;
+        let same = cell
+            .lease
+            .as_ref()
+            .is_some_and(|lease| lease.token == at.token);
+        (same && held == key).then_some(place)
+    }
+
+    /// Lets `edit` change the lease at `place`, but never its holder or its end.
+    pub(super) fn edit_at(&mut self, place: u32, edit: impl FnOnce(&mut Cell<H>)) {
+        if let Some(node) = self.node_mut(place) {
+            edit(&mut node.cell);
+            self.time(place);
         }
-        self.find(key.as_str())
     }
 
     /// Every held cell, in no promised order.
