@@ -103,9 +103,12 @@ pub enum RecordError {
         /// Which stamp.
         field: &'static str,
     },
-    /// The lease was touched before it was acquired.
-    #[error("stamp `touched` lies before `acquired`")]
-    Disordered,
+    /// The lease was touched, or an operation began, before it was acquired.
+    #[error("stamp `{field}` lies before `acquired`")]
+    Disordered {
+        /// Which stamp.
+        field: &'static str,
+    },
     /// The term is above what the store allows; it is never shortened.
     #[error("term is longer than the store allows")]
     TermTooLong,
@@ -162,7 +165,16 @@ fn check_stamps<H>(lease: &Lease<H>, now: Moment) -> Result<(), RecordError> {
         return Err(RecordError::FutureStamp { field: "ops" });
     }
     if lease.touched < lease.acquired {
-        return Err(RecordError::Disordered);
+        return Err(RecordError::Disordered { field: "touched" });
+    }
+    if lease.ops.iter().any(|op| op.since < lease.acquired) {
+        return Err(RecordError::Disordered { field: "ops" });
+    }
+    if lease
+        .expires
+        .is_some_and(|expires| expires < lease.acquired)
+    {
+        return Err(RecordError::Disordered { field: "expires" });
     }
     Ok(())
 }

@@ -30,7 +30,11 @@ impl Change {
     /// says that it is unknown.
     #[must_use]
     pub const fn work_state_unknown(&self) -> bool {
-        matches!(self.code, Code::Reclaimed | Code::TakenOver)
+        let ended = matches!(
+            self.code,
+            Code::Reclaimed | Code::TakenOver | Code::SessionEnded
+        );
+        ended || matches!(self.detail, Detail::Released { exited: true, .. })
     }
 }
 

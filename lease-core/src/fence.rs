@@ -31,14 +31,26 @@ use crate::id::{AuthorityId, FencingToken, Generation, LeaseId};
 /// # Ok::<(), Fenced>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct FenceGate {
     authority: Option<AuthorityId>,
-    #[cfg_attr(feature = "serde", serde(with = "crate::wire::wide"))]
-    generation: u64,
-    lease: Option<LeaseId>,
+    /// The newest writer under that authority. [`LeaseId::NIL`]: this generation is revoked.
+    last: Option<(Generation, LeaseId)>,
     retired: Vec<AuthorityId>,
+}
+
+/// Stored parts that no gate can have had. The gate is unknown, so nobody may enter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GateError {
+    /// A last writer without an authority.
+    #[error("stored gate has a last writer and no authority")]
+    NoAuthority,
+    /// The authority is among the retired ones.
+    #[error("stored gate has a retired authority")]
+    Retired,
+    /// A generation without a lease, a lease without a generation, or a generation out of range.
+    #[error("stored gate has no sound generation and lease")]
+    Writer,
 }
 
 /// Why a writer was turned away. The gate is unchanged.
@@ -81,30 +93,30 @@ impl FenceGate {
     pub const fn new() -> Self {
         Self {
             authority: None,
-            generation: 0,
-            lease: None,
+            last: None,
             retired: Vec::new(),
         }
     }
 
-    /// Restores a gate from its stored parts.
+    /// Restores a gate from its stored parts: whose tokens count, the newest writer, and the
+    /// authorities that were succeeded.
     ///
-    /// `current` is the last token that entered. A revoked one has [`LeaseId::NIL`].
-    #[must_use]
-    pub const fn restore(current: Option<FencingToken>, retired: Vec<AuthorityId>) -> Self {
-        match current {
-            None => Self {
-                authority: None,
-                generation: 0,
-                lease: None,
+    /// # Errors
+    ///
+    /// [`GateError`] for parts that do not go together. Such a gate is never taken for an open one.
+    pub fn restore(
+        authority: Option<AuthorityId>,
+        last: Option<(Generation, LeaseId)>,
+        retired: Vec<AuthorityId>,
+    ) -> Result<Self, GateError> {
+        match authority {
+            None if last.is_some() => Err(GateError::NoAuthority),
+            Some(authority) if retired.contains(&authority) => Err(GateError::Retired),
+            Some(_) | None => Ok(Self {
+                authority,
+                last,
                 retired,
-            },
-            Some(token) => Self {
-                authority: Some(token.authority),
-                generation: token.generation.get(),
-                lease: Some(token.lease),
-                retired,
-            },
+            }),
         }
     }
 
@@ -117,8 +129,7 @@ impl FenceGate {
     pub fn enter(&mut self, token: &FencingToken) -> Result<(), Fenced> {
         self.check(token)?;
         self.authority = Some(token.authority);
-        self.generation = token.generation.get();
-        self.lease = Some(token.lease);
+        self.last = Some((token.generation, token.lease));
         Ok(())
     }
 
@@ -128,6 +139,12 @@ impl FenceGate {
     ///
     /// As [`enter`](Self::enter).
     pub fn check(&self, token: &FencingToken) -> Result<(), Fenced> {
+        // The mark of a revoked generation is nobody's lease.
+        if token.lease == LeaseId::NIL {
+            return Err(Fenced::Revoked {
+                generation: token.generation,
+            });
+        }
         match self.authority {
             Some(current) if current != token.authority => {
                 return Err(Fenced::OtherAuthority { current });
@@ -162,13 +179,12 @@ impl FenceGate {
         let ours = self
             .authority
             .is_none_or(|authority| authority == token.authority);
-        if ours
-            && !self.retired.contains(&token.authority)
-            && token.generation.get() >= self.generation
-        {
+        let newest = self
+            .last
+            .is_none_or(|(generation, _)| token.generation >= generation);
+        if ours && newest && !self.retired.contains(&token.authority) {
             self.authority = Some(token.authority);
-            self.generation = token.generation.get();
-            self.lease = Some(LeaseId::NIL);
+            self.last = Some((token.generation, LeaseId::NIL));
         }
     }
 
@@ -188,8 +204,7 @@ impl FenceGate {
         }
         if let Some(old) = self.authority.replace(next).filter(|old| *old != next) {
             self.retired.push(old);
-            self.generation = 0;
-            self.lease = None;
+            self.last = None;
         }
         Ok(())
     }
@@ -203,10 +218,11 @@ impl FenceGate {
     /// Returns the newest token that entered; of a revoked one the lease is [`LeaseId::NIL`].
     #[must_use]
     pub fn current(&self) -> Option<FencingToken> {
+        let (generation, lease) = self.last?;
         Some(FencingToken {
             authority: self.authority?,
-            generation: Generation::new(self.generation)?,
-            lease: self.lease?,
+            generation,
+            lease,
         })
     }
 
@@ -247,3 +263,51 @@ impl fmt::Display for Fenced {
 }
 
 impl core::error::Error for Fenced {}
+
+#[cfg(feature = "serde")]
+mod wire {
+    //! The stored form: four plain parts, checked together when they are read.
+
+    use alloc::vec::Vec;
+
+    use super::{AuthorityId, FenceGate, GateError, Generation, LeaseId};
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Stored {
+        authority: Option<AuthorityId>,
+        #[serde(with = "crate::wire::wide")]
+        generation: u64,
+        lease: Option<LeaseId>,
+        retired: Vec<AuthorityId>,
+    }
+
+    impl serde::Serialize for FenceGate {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            let stored = Stored {
+                authority: self.authority,
+                generation: self.last.map_or(0, |(generation, _)| generation.get()),
+                lease: self.last.map(|(_, lease)| lease),
+                retired: self.retired.clone(),
+            };
+            stored.serialize(serializer)
+        }
+    }
+
+    impl<'de> serde::Deserialize<'de> for FenceGate {
+        fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+            use serde::de::Error as _;
+
+            let stored = Stored::deserialize(d)?;
+            let last = match (stored.generation, stored.lease) {
+                (0, None) => None,
+                (generation, Some(lease)) => match Generation::new(generation) {
+                    Some(generation) => Some((generation, lease)),
+                    None => return Err(D::Error::custom(GateError::Writer)),
+                },
+                (_, None) => return Err(D::Error::custom(GateError::Writer)),
+            };
+            Self::restore(stored.authority, last, stored.retired).map_err(D::Error::custom)
+        }
+    }
+}

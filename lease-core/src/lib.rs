@@ -69,7 +69,7 @@ pub use cell::{Cell, Disposition, Lease, Operation, Provenance, RecordError};
 pub use change::{Change, Detail, Failure, Kept, ObservedBy};
 pub use code::{Code, CodeError};
 pub use decision::{Decision, decide, sweep};
-pub use fence::{FenceGate, Fenced};
+pub use fence::{FenceGate, Fenced, GateError};
 pub use holder::{Holder, NameError, SessionHolder};
 pub use id::{At, AuthorityId, FencingToken, Generation, IdError, LeaseId, OpId, Seq, Slot};
 pub use kernel::{

@@ -97,7 +97,11 @@ pub(crate) enum Edit<H> {
     /// A ticket.
     Offer { ticket: [u8; 16] },
     /// A new holder.
-    Adopt { to: H, expires: Option<Moment> },
+    Adopt {
+        from: H,
+        to: H,
+        expires: Option<Moment>,
+    },
 }
 
 /// What a commit gives to a new lease; given exactly when [`Plan::created`] says so.
@@ -192,9 +196,12 @@ impl<H: Clone> Plan<H> {
             Own::Create(draft) => Some(draft.subject()),
             Own::Edit {
                 key,
-                edit: Edit::Adopt { to, .. },
+                edit: Edit::Adopt { from, to, .. },
                 ..
-            } => Some(Subject::of(key, Some(to))),
+            } => Some(Subject {
+                previous: Some(from),
+                ..Subject::of(key, Some(to))
+            }),
             Own::Edit { key, .. } => Some(Subject::of(key, None)),
             Own::End(ending) => Some(ending.subject()),
         };
@@ -401,7 +408,7 @@ impl<H> Lease<H> {
                 self.ops.retain(|operation| operation.id != op);
                 self.tainted |= taints;
             }
-            Edit::Adopt { to, expires } => {
+            Edit::Adopt { to, expires, .. } => {
                 self.expires = expires;
                 self.holder = to;
                 self.handovers = self.handovers.saturating_add(1);

@@ -112,6 +112,10 @@ pub enum Refusal<H> {
         /// Which counter.
         counter: Counter,
     },
+    /// The source of random lease ids gave the reserved one.
+    ///
+    /// Retry: with a sound source.
+    ReservedLease,
     /// The action needs a resource, or must not have one.
     ///
     /// Retry: never; the call is wrong.
@@ -262,6 +266,7 @@ impl<H> Refusal<H> {
             Self::Expired { .. } => Code::LeaseExpired,
             Self::Mismatch(_) => Code::LeaseMismatch,
             Self::Required => Code::LeaseRequired,
+            Self::ReservedLease => Code::InvalidMetadata,
             Self::TimedOut { .. } => Code::WaitTimedOut,
             Self::Withdrawn { .. } => Code::Abandoned,
             Self::Exhausted { .. } => Code::CounterExhausted,
@@ -286,6 +291,7 @@ impl<H> Refusal<H> {
             | Self::TimedOut { .. }
             | Self::Withdrawn { .. }
             | Self::Exhausted { .. }
+            | Self::ReservedLease
             | Self::Misaddressed
             | Self::Gate(_) => None,
         }
@@ -371,16 +377,40 @@ impl<H: fmt::Debug> fmt::Display for Refusal<H> {
                     token.generation
                 )
             }
-            Self::Mismatch(mismatch) => write!(f, "lease does not match: {mismatch:?}"),
+            Self::Mismatch(mismatch) => write!(f, "lease does not match: {mismatch}"),
             Self::Required => f.write_str("no lease is held"),
             Self::TimedOut { waiter, waited } => {
                 write!(f, "request {waiter} waited {waited:?} until its deadline")
             }
             Self::Withdrawn { waiter } => write!(f, "request {waiter} was withdrawn"),
             Self::Exhausted { counter } => write!(f, "counter {counter:?} is at its maximum"),
+            Self::ReservedLease => f.write_str("the source of lease ids gave the reserved one"),
             Self::Misaddressed => f.write_str("the action and the resource do not go together"),
             Self::Gate(code) => write!(f, "gate {code}"),
         }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::ExitedWithoutId => "an exit is stated without the lease id",
+            Self::ExitedOccupied => "the holder has exited and its work has not",
+            Self::ExitUnprovable => "the terms know no proof of an exit",
+            Self::Expired => "the term is over",
+            Self::Generation {
+                present: Some(present),
+            } => {
+                return write!(f, "the present generation is {present}");
+            }
+            Self::Generation { present: None } => "nothing is held",
+            Self::Holder => "another holder is recorded",
+            Self::LeaseId => "another lease is recorded",
+            Self::NotExited => "the holder is alive",
+            Self::NotLive => "the holder is not alive",
+            Self::Ticket => "the ticket is not the one offered",
+        };
+        f.write_str(text)
     }
 }
 

@@ -42,7 +42,11 @@ impl Wide<'_> {
     fn read<E: Error>(self) -> Result<u64, E> {
         match self {
             Self::Number(number) => Ok(number),
-            Self::Text(text) => text.parse().map_err(E::custom),
+            Self::Text(text) => match text.parse::<u64>() {
+                Ok(number) if number.to_string() == text => Ok(number),
+                Ok(_) => Err(E::custom("integer is not in its one decimal form")),
+                Err(problem) => Err(E::custom(problem)),
+            },
         }
     }
 }

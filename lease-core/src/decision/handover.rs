@@ -62,6 +62,7 @@ pub(super) fn adopt<H: Holder>(
     let expires = lease.expires_after_touch(now);
     let detail = Detail::HandedOver { handovers, expires };
     let edit = Edit::Adopt {
+        from: lease.holder.clone(),
         to: to.clone(),
         expires,
     };

@@ -13,6 +13,7 @@ mod fate;
 mod handover;
 mod release;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 pub(crate) use self::bearer::{Bearer, Effect, shown};
@@ -24,7 +25,7 @@ use crate::holder::Holder;
 use crate::id::{At, FencingToken};
 use crate::key::ResourceKey;
 use crate::limits::SWEEP_LEASES;
-use crate::liveness::{Question, Verdict};
+use crate::liveness::{Evidence, Question, Verdict};
 use crate::plan::{Ending, Own, Plan};
 use crate::policy::{Again, LeasePolicy, ProcessProof};
 use crate::refusal::Refusal;
@@ -261,7 +262,7 @@ impl<'a, H: Holder> Site<'a, H> {
                 detail,
                 edit,
             }),
-            (Ok(Effect::End { code, detail }), Some(lease)) => self.end(lease, at, code, detail),
+            (Ok(Effect::End { code, detail }), Some(lease)) => self.end(None, lease, code, detail),
             // Only a present lease can end.
             (Ok(Effect::End { .. }), None) => Decision::Refuse(Refusal::Required),
         }
@@ -282,10 +283,16 @@ impl<'a, H: Holder> Site<'a, H> {
         })
     }
 
-    /// Ends the present lease.
-    fn end(&self, lease: &Lease<H>, at: At, code: Code, detail: Detail) -> Decision<H> {
+    /// Ends the present lease, on what was seen of its holder where that is the reason.
+    fn end(
+        &self,
+        evidence: Option<&Evidence>,
+        lease: &Lease<H>,
+        code: Code,
+        detail: Detail,
+    ) -> Decision<H> {
         let ending = Ending {
-            slot: at.slot,
+            evidence: evidence.cloned().map(Box::new),
             ..Ending::new(self.key, lease, code, detail)
         };
         self.change(Own::End(ending))

@@ -6,7 +6,7 @@ use crate::change::Detail;
 use crate::code::Code;
 use crate::holder::Holder;
 use crate::id::{At, Generation, LeaseId};
-use crate::liveness::Verdict;
+use crate::liveness::{Evidence, Verdict};
 use crate::plan::{Ending, Own, Plan};
 use crate::refusal::{Held, Mismatch, Refusal};
 
@@ -37,16 +37,6 @@ pub(super) fn disconnect<H: Holder>(case: &Case<'_, H>, holder: &H) -> Plan<H> {
         ended,
         own: Own::Nothing,
     }
-}
-
-fn released<H: Holder>(site: &Site<'_, H>, lease: &Lease<H>, at: At, exited: bool) -> Decision<H> {
-    let held = site.case.seen.now.since(lease.acquired);
-    site.end(
-        lease,
-        at,
-        released_code(&lease.terms),
-        Detail::Released { held, exited },
-    )
 }
 
 /// Releases by the full identity of the holder.
@@ -87,7 +77,11 @@ fn release_exited<H: Holder>(
     };
     match site.case.verdict(lease) {
         None => Decision::Ask(alloc::vec![question]),
-        Some(Verdict::Dead(_)) => released(site, lease, At::from(lease.token), true),
+        Some(Verdict::Dead(evidence)) => {
+            let held = site.case.seen.now.since(lease.acquired);
+            let detail = Detail::Released { held, exited: true };
+            site.end(Some(evidence), lease, released_code(&lease.terms), detail)
+        }
         Some(Verdict::Alive(_)) => Decision::Refuse(Refusal::Mismatch(Mismatch::NotExited)),
         Some(Verdict::Occupied(_)) => Decision::Refuse(Refusal::Mismatch(Mismatch::ExitedOccupied)),
         Some(verdict @ Verdict::Unknown(_)) => uninspectable(site, lease, verdict),
@@ -141,15 +135,17 @@ pub(super) fn revoke<H: Holder>(
             return Decision::Refuse(Refusal::Mismatch(Mismatch::Generation { present }));
         }
     };
-    let revoked = || {
-        let detail = Detail::Released {
-            held: now.since(lease.acquired),
-            exited: false,
-        };
-        site.end(lease, At::from(lease.token), Code::Revoked, detail)
+    let revoked = |evidence: Option<&Evidence>| {
+        let (held, exited) = (now.since(lease.acquired), evidence.is_some());
+        site.end(
+            evidence,
+            lease,
+            Code::Revoked,
+            Detail::Released { held, exited },
+        )
     };
     if even_if_alive {
-        return revoked();
+        return revoked(None);
     }
     let held = |verdict| Decision::Refuse(Refusal::Held(Held::new(site.key, lease, now, verdict)));
     let Some(question) = Case::question(lease) else {
@@ -157,7 +153,7 @@ pub(super) fn revoke<H: Holder>(
     };
     match site.case.verdict(lease) {
         None => Decision::Ask(alloc::vec![question]),
-        Some(Verdict::Dead(_)) => revoked(),
+        Some(Verdict::Dead(evidence)) => revoked(Some(evidence)),
         Some(verdict @ (Verdict::Alive(_) | Verdict::Occupied(_))) => held(Some(verdict.clone())),
         Some(verdict @ Verdict::Unknown(_)) => uninspectable(site, lease, verdict),
     }

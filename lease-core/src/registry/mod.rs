@@ -636,11 +636,15 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 counter: Counter::Generation,
             });
         };
+        let lease = (turn.lease_id)();
+        if lease == LeaseId::NIL {
+            return Err(Refusal::ReservedLease);
+        }
         self.next_generation = generation.next();
         Ok(Fresh {
             authority: self.authority,
             generation,
-            lease: (turn.lease_id)(),
+            lease,
         })
     }
 }

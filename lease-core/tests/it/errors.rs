@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use lease_core::{
-    Behind, Bounded, Code, Counter, Fenced, KeyError, LeaseId, LeasePolicy, Mismatch, NameError,
-    PolicyError, ProcessProof, Provenance, Question, RecordError, Refusal, SessionHolder, TtlFault,
-    Verb, Wait, WaiterId, limits,
+    Behind, Bounded, Code, Counter, Fenced, GateError, KeyError, LeaseId, LeasePolicy, Mismatch,
+    NameError, PolicyError, ProcessProof, Provenance, Question, RecordError, Refusal,
+    SessionHolder, TtlFault, Verb, Wait, WaiterId, limits,
 };
 
 use crate::limits::lease;
@@ -177,11 +177,16 @@ fn errors() -> Vec<String> {
     ];
     let records = [
         RecordError::FutureStamp { field: "touched" },
-        RecordError::Disordered,
+        RecordError::Disordered { field: "ops" },
         RecordError::TermTooLong,
         RecordError::ForeignExpiry,
         RecordError::Operations,
         RecordError::ReservedLease,
+    ];
+    let gates = [
+        GateError::NoAuthority,
+        GateError::Retired,
+        GateError::Writer,
     ];
     let fenced = [
         Fenced::Older { current: token },
@@ -198,6 +203,7 @@ fn errors() -> Vec<String> {
     lines.extend(keys.map(|error| format!("{error:?}: {error}")));
     lines.extend(names.map(|error| format!("{error:?}: {error}")));
     lines.extend(records.map(|error| format!("{error:?}: {error}")));
+    lines.extend(gates.map(|error| format!("{error:?}: {error}")));
     lines.extend(fenced.map(|error| format!("{error}")));
     lines.push("".parse::<LeaseId>().unwrap_err().to_string());
     lines.push("".parse::<Code>().unwrap_err().to_string());
@@ -210,6 +216,8 @@ fn every_error_is_told_in_one_line() {
         .iter()
         .map(|refusal| format!("{}: {refusal}", refusal.code()))
         .collect();
+    let reserved: Refusal<SessionHolder> = Refusal::ReservedLease;
+    lines.push(format!("{}: {reserved}", reserved.code()));
     lines.extend(errors());
     for line in &lines {
         assert!(!line.ends_with('.') && !line.contains('\n'), "{line}");

@@ -1,6 +1,8 @@
 //! The gate at the resource: it only rises, and what it refused leaves no trace.
 
-use lease_core::{AuthorityId, Code, FenceGate, Fenced, FencingToken, LeaseId, Provenance};
+use lease_core::{
+    AuthorityId, Code, FenceGate, Fenced, FencingToken, GateError, LeaseId, Provenance,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -129,7 +131,7 @@ fn a_succeeded_authority_never_comes_back() {
         assert_eq!(gate, before);
     }
     // Restored without a token, it still knows whom it turned away.
-    let mut restored = FenceGate::restore(None, retired.to_vec());
+    let mut restored = FenceGate::restore(None, None, retired.to_vec()).unwrap();
     for number in 1..=3 {
         let reason = Fenced::OtherAuthority {
             current: authority(number),
@@ -210,6 +212,47 @@ fn revoking_what_is_past_or_foreign_changes_nothing() {
     enters(&mut gate, &token(7, 7));
 }
 
+/// The gate after its parts were stored and read.
+fn restored(gate: &FenceGate) -> FenceGate {
+    let last = gate.current().map(|token| (token.generation, token.lease));
+    FenceGate::restore(gate.authority(), last, gate.retired().to_vec()).unwrap()
+}
+
+#[test]
+fn a_gate_restored_before_its_first_token_keeps_strangers_out() {
+    let mut gate = FenceGate::new();
+    enters(&mut gate, &token(7, 7));
+    assert_eq!(gate.succeed(authority(2)), Ok(()));
+    let current = authority(2);
+    refuses(
+        &mut restored(&gate),
+        &of(3, 9, 9),
+        Fenced::OtherAuthority { current },
+    );
+}
+
+#[test]
+fn parts_that_no_gate_has_had_open_none() {
+    let last = Some((generation(7), token(7, 7).lease));
+    let restore = |authority, last, retired| FenceGate::restore(authority, last, retired);
+    assert_eq!(restore(None, last, Vec::new()), Err(GateError::NoAuthority));
+    let retired = vec![authority(1)];
+    assert_eq!(
+        restore(Some(authority(1)), last, retired),
+        Err(GateError::Retired)
+    );
+}
+
+#[test]
+fn the_mark_of_a_revoked_generation_is_nobodys_lease() {
+    let mut nobody = token(7, 7);
+    nobody.lease = LeaseId::NIL;
+    let revoked = Fenced::Revoked {
+        generation: generation(7),
+    };
+    refuses(&mut FenceGate::new(), &nobody, revoked);
+}
+
 #[test]
 fn a_restored_gate_goes_on_where_it_was() {
     let mut revoked = FenceGate::new();
@@ -222,8 +265,7 @@ fn a_restored_gate_goes_on_where_it_was() {
     let mut entered = FenceGate::new();
     enters(&mut entered, &token(7, 7));
     for gate in [FenceGate::new(), entered, revoked, succeeded] {
-        let restored = FenceGate::restore(gate.current(), gate.retired().to_vec());
-        assert_eq!(restored, gate);
+        assert_eq!(restored(&gate), gate);
     }
 }
 
@@ -310,7 +352,7 @@ fn happen(gate: &mut FenceGate, event: Event) -> Option<FencingToken> {
         }
         // Only the stored parts are left of a gate that somebody has passed.
         Event::Restore if gate.current().is_some() => {
-            *gate = FenceGate::restore(gate.current(), gate.retired().to_vec());
+            *gate = restored(gate);
             assert_eq!(*gate, before);
         }
         Event::Restore => {}

@@ -29,6 +29,11 @@ fn the_present_holder_hands_over_with_the_same_token() {
         (grant.at.token, Provenance::Reentrant)
     );
     assert_eq!(change.code, Code::Adopted);
+    let receipt = rig.receipts.last().unwrap();
+    assert_eq!(
+        (&receipt.holder, &receipt.previous),
+        (&Some(inp()), &Some(mcp()))
+    );
     let view = rig.view(VIEWPORT);
     assert_eq!((view.holder, view.handovers), (inp(), 1));
     assert_eq!((view.acquired, view.touched), (ms(T0), ms(T0 + 10)));

@@ -4,9 +4,10 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use lease_core::{
-    Action, AdoptProof, At, AuthorityId, Bounded, By, Cell, Code, Counter, Decision, Disposition,
-    FenceGate, Fenced, FencingToken, Lease, LeaseId, LeasePolicy, Moment, OpId, Outcome,
-    Provenance, Refusal, Scene, Seen, SessionHolder, Step, Verb, Wait, WaiterId, decide, limits,
+    Action, AdoptProof, At, AuthorityId, Bounded, By, Call, Cell, Code, Counter, Decision,
+    Disposition, FenceGate, Fenced, FencingToken, Lease, LeaseId, LeasePolicy, Moment, OpId,
+    Outcome, Provenance, Refusal, Scene, Seen, SessionHolder, Step, Turn, Verb, Wait, WaiterId,
+    decide, limits,
 };
 use proptest::prelude::*;
 
@@ -483,4 +484,30 @@ fn a_request_that_nobody_made_cannot_be_taken_back() {
     assert_eq!(state(&rig), before);
     assert!(rig.cancel(waiter));
     assert!(!rig.cancel(waiter));
+}
+
+#[test]
+fn a_source_of_ids_that_gives_the_reserved_one_grants_nothing() {
+    let mut rig = Rig::sessions();
+    let call = Call {
+        resource: Some(key("a")),
+        action: Action::Acquire {
+            holder: mcp(),
+            ttl: None,
+        },
+        wait: Wait::No,
+    };
+    let step = rig.turn(|registry, turn| {
+        let mut nil = || LeaseId::NIL;
+        registry.call(&call, &mut Turn::new(turn.seen, &mut nil))
+    });
+    let Step::Done(Outcome::Refused(refusal)) = step else {
+        panic!("{step:?}")
+    };
+    assert_eq!(
+        (&refusal, refusal.code()),
+        (&Refusal::ReservedLease, Code::InvalidMetadata)
+    );
+    assert!(rig.list().is_empty());
+    assert_eq!(rig.granted("a", &mcp()).at.token.generation, generation(1));
 }

@@ -787,3 +787,43 @@ fn an_operator_revokes_on_proof_or_by_explicit_word() {
     let change = rig.call(TREE, revoke(at, false)).change();
     assert_eq!(change.code, Code::Revoked);
 }
+
+#[test]
+fn a_release_and_a_revocation_on_proof_keep_the_evidence() {
+    let release = |token: lease_core::FencingToken| {
+        let (holder, lease) = (first_process(), Some(token.lease));
+        Action::Release(By::Holder {
+            holder,
+            lease,
+            exited: true,
+        })
+    };
+    let revoke = |token: lease_core::FencingToken| Action::Revoke {
+        expected: token.generation,
+        by: "operator".into(),
+        reason: "gone".into(),
+        even_if_alive: false,
+    };
+    let actions: [&dyn Fn(lease_core::FencingToken) -> Action<Process>; 2] = [&release, &revoke];
+    for action in actions {
+        let mut rig = Rig::new(LeasePolicy::process_bound());
+        let token = rig.granted("a", &first_process()).at.token;
+        rig.answers = vec![observed(token, dead())];
+        let change = rig.call("a", action(token)).change();
+        assert!(change.work_state_unknown());
+        let receipt = rig.receipts.last().unwrap();
+        assert_eq!(receipt.evidence.as_ref(), Some(dead().evidence()));
+    }
+}
+
+#[test]
+fn a_session_that_its_server_ended_leaves_work_in_an_unknown_state() {
+    let mut rig = Rig::new(LeasePolicy::server_session());
+    let token = rig.granted("a", &first_process()).at.token;
+    rig.answers = vec![observed(token, dead())];
+    rig.holds("a", &second_process());
+    let [ended] = rig.with_code(Code::SessionEnded)[..] else {
+        panic!()
+    };
+    assert!(ended.change.work_state_unknown());
+}

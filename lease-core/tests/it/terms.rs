@@ -334,9 +334,24 @@ fn a_stored_lease_that_no_commit_wrote_is_no_cell() {
             unsound(planted, longest, RecordError::FutureStamp { field });
         }
     }
-    let mut disordered = sound;
-    disordered.touched = ms(T0 - 1);
-    unsound(disordered, longest, RecordError::Disordered);
+    let early = ms(T0 - 1);
+    let mut touched = sound.clone();
+    touched.touched = early;
+    unsound(
+        touched,
+        longest,
+        RecordError::Disordered { field: "touched" },
+    );
+    let mut began = sound.clone();
+    began.ops.push(Operation {
+        id: op(9),
+        since: early,
+        from: Provenance::Created,
+    });
+    unsound(began, longest, RecordError::Disordered { field: "ops" });
+    let mut over = sound;
+    over.expires = Some(early);
+    unsound(over, longest, RecordError::Disordered { field: "expires" });
 }
 
 #[test]

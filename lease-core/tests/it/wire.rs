@@ -501,6 +501,39 @@ fn verdicts_have_a_stable_form() {
 }
 
 #[test]
+fn a_stored_gate_that_is_not_sound_is_refused() {
+    let id = "01010101-0101-4101-8101-010101010101";
+    let gate = |authority: &str, generation: &str, lease: &str| {
+        let text = format!(
+            r#"{{"authority":{authority},"generation":{generation},"lease":{lease},"retired":[]}}"#
+        );
+        serde_json::from_str::<FenceGate>(&text).is_ok()
+    };
+    let id = format!("{id:?}");
+    assert!(gate(&id, "7", &id) && gate(&id, "0", "null") && gate("null", "0", "null"));
+    // A generation out of range, one without lease, a lease without one, a writer of nobody.
+    assert!(!gate(&id, "9007199254740992", &id));
+    assert!(!gate(&id, "7", "null"));
+    assert!(!gate(&id, "0", &id));
+    assert!(!gate("null", "7", &id));
+}
+
+#[test]
+fn integers_as_text_have_one_form() {
+    let moment = |text: &str| serde_json::from_str::<Moment>(text).is_ok();
+    assert!(moment("\"9007199254740993\"") && moment("7"));
+    for text in [
+        "\"+5\"",
+        "\"007\"",
+        "\"\"",
+        "\"-1\"",
+        "\"18446744073709551616\"",
+    ] {
+        assert!(!moment(text), "{text}");
+    }
+}
+
+#[test]
 fn a_gate_is_read_as_it_was_written() {
     let token = |by: u8, number| FencingToken {
         authority: AuthorityId::from_bytes([by; 16]),
