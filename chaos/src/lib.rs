@@ -8,6 +8,7 @@
 //! Start reading at [`scenario`].
 
 pub mod clock;
+pub mod conformance;
 pub mod oracle;
 pub mod real;
 pub mod scenario;

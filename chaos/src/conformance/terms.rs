@@ -1,0 +1,139 @@
+//! Promises about time.
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "the error of a promise is that it was broken, and how"
+)]
+
+use std::time::Duration;
+
+use lease_core::{Action, Code, Provenance, Refusal};
+
+use super::{
+    Asks as _, Heard, Kept, Subject, TERM, VIEWPORT, asked, demand, kept, same, sessions, started,
+    writers,
+};
+
+/// At its last moment a lease stands; one tick later it is over.
+pub fn expiry_is_strict<S: Subject>(subject: &mut S) -> Kept {
+    started!(subject, sessions());
+    let [mcp, inp, _] = writers()?;
+    let _held = subject.granted(VIEWPORT, &mcp)?;
+    subject.pass(TERM);
+    subject.refused(VIEWPORT, &inp)?;
+    subject.pass(subject.tick());
+    let next = subject.granted(VIEWPORT, &inp)?;
+    same(&next.provenance, &Provenance::Created, "the next grant")?;
+    kept()
+}
+
+/// The term counts from the last sign of progress.
+pub fn re_entry_starts_the_term_anew<S: Subject>(subject: &mut S) -> Kept {
+    started!(subject, sessions());
+    let [mcp, inp, _] = writers()?;
+    let first = subject.granted(VIEWPORT, &mcp)?;
+    subject.pass(Duration::from_secs(29));
+    let _again = subject.granted(VIEWPORT, &mcp)?;
+    subject.pass(Duration::from_secs(29));
+    subject.done(VIEWPORT, Action::Touch(first.at))?;
+    subject.pass(TERM);
+    subject.refused(VIEWPORT, &inp)?;
+    subject.pass(subject.tick());
+    let _next = subject.granted(VIEWPORT, &inp)?;
+    kept()
+}
+
+/// Whoever notices that a term is over says so, before and beside its own outcome.
+pub fn an_end_by_term_has_its_own_receipt<S: Subject>(subject: &mut S) -> Kept {
+    started!(subject, sessions());
+    let [mcp, inp, _] = writers()?;
+    let old = subject.granted(VIEWPORT, &mcp)?;
+    subject.pass(TERM + subject.tick());
+    subject.receipts();
+    let new = subject.granted(VIEWPORT, &inp)?;
+    let receipts = subject.receipts();
+    let told: Vec<_> = receipts
+        .iter()
+        .map(|receipt| {
+            (
+                receipt.change.code,
+                receipt.change.token,
+                receipt.holder.clone(),
+            )
+        })
+        .collect();
+    let expected = vec![
+        (Code::Reclaimed, Some(old.at.token), Some(mcp)),
+        (Code::Created, Some(new.at.token), Some(inp)),
+    ];
+    same(&told, &expected, "the receipts")?;
+    let unknown = receipts
+        .first()
+        .is_some_and(|receipt| receipt.change.work_state_unknown());
+    demand(unknown, "the receipt claims something about the work")?;
+    kept()
+}
+
+/// A writer that comes back after its term gets a new lease, whoever looked in between.
+pub fn an_own_expired_lease_is_not_revived<S: Subject>(subject: &mut S) -> Kept {
+    for looks in [false, true] {
+        started!(subject, sessions());
+        let [mcp, ..] = writers()?;
+        let old = subject.granted(VIEWPORT, &mcp)?;
+        subject.pass(TERM + subject.tick());
+        if looks {
+            same(&subject.listed().len(), &0, "the number of leases")?;
+        }
+        let new = subject.granted(VIEWPORT, &mcp)?;
+        same(&new.provenance, &Provenance::Created, "the new grant")?;
+        demand(
+            new.at.token.generation > old.at.token.generation,
+            "no new generation",
+        )?;
+        subject.stale(Action::Touch(old.at))?;
+    }
+    kept()
+}
+
+/// Where an authority sweeps everything, any call notices every term that is over.
+pub fn a_look_reclaims_every_resource<S: Subject>(subject: &mut S) -> Kept {
+    started!(subject, sessions());
+    asked!(
+        subject.capabilities().sweeps_all,
+        "a sweep sees only what is asked for"
+    );
+    let [mcp, inp, _] = writers()?;
+    let _held = subject.granted("a", &mcp)?;
+    let _held = subject.granted("b", &mcp)?;
+    subject.pass(TERM + subject.tick());
+    subject.receipts();
+    let _held = subject.granted("c", &inp)?;
+    let codes: Vec<_> = subject
+        .receipts()
+        .iter()
+        .map(|receipt| receipt.change.code)
+        .collect();
+    same(
+        &codes,
+        &vec![Code::Reclaimed, Code::Reclaimed, Code::Created],
+        "the receipts",
+    )?;
+    kept()
+}
+
+/// A term that the policy does not grant is refused and changes nothing.
+pub fn a_term_that_is_not_granted_is_refused<S: Subject>(subject: &mut S) -> Kept {
+    started!(subject, sessions());
+    let [mcp, ..] = writers()?;
+    for ttl in [Duration::ZERO, Duration::from_secs(1), Duration::MAX] {
+        let action = Action::Acquire {
+            holder: mcp.clone(),
+            ttl: Some(ttl),
+        };
+        match subject.ask(VIEWPORT, action)? {
+            Heard::Refused(Refusal::Ttl(_)) => {}
+            heard => return Err(format!("{ttl:?} was answered with {heard:?}")),
+        }
+    }
+    same(&subject.listed().len(), &0, "the number of leases")?;
+    kept()
+}
