@@ -204,13 +204,17 @@ impl<H> Lease<H> {
     /// It says nothing about the holder's work, and by itself gives nobody anything.
     #[must_use]
     pub fn expired(&self, now: Moment) -> bool {
-        self.expires.is_some_and(|expires| now > expires)
+        self.expires.is_some_and(|expires| {
+            now > expires || (planted!(ExpiresAtItsMoment) && now == expires)
+        })
     }
 
     /// Returns whether the lease is over: its term is, that ends it, and nothing is in flight.
     #[must_use]
     pub fn lapsed(&self, now: Moment) -> bool {
-        self.terms.on_expiry() == OnExpiry::EndIfIdle && self.ops.is_empty() && self.expired(now)
+        self.terms.on_expiry() == OnExpiry::EndIfIdle
+            && (self.ops.is_empty() || planted!(SweepIgnoresInFlight))
+            && self.expired(now)
     }
 
     /// Returns whether its holder may not write until it renews.

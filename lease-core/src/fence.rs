@@ -162,7 +162,12 @@ impl FenceGate {
         let revoked = current.lease == LeaseId::NIL;
         match token.generation.cmp(&current.generation) {
             core::cmp::Ordering::Greater => Ok(()),
-            core::cmp::Ordering::Equal if token.lease == current.lease && !revoked => Ok(()),
+            core::cmp::Ordering::Equal
+                if !revoked
+                    && (token.lease == current.lease || planted!(EqualGenerationEnters)) =>
+            {
+                Ok(())
+            }
             _ if revoked => Err(Fenced::Revoked {
                 generation: current.generation,
             }),

@@ -28,6 +28,7 @@
 //! | feature | adds |
 //! | --- | --- |
 //! | `serde` | stable stored forms of receipts, policies, verdicts and the fence; no behaviour |
+//! | `falsify` | a switch that plants one fault in the decisions, for tests of the tests only |
 //!
 //! # Where to start reading
 //!
@@ -41,11 +42,34 @@
 
 extern crate alloc;
 
+/// Whether a fault is planted, for tests of the tests: `false` without the feature `falsify`.
+#[cfg(not(feature = "falsify"))]
+macro_rules! planted {
+    ($variant:ident) => {
+        false
+    };
+    (same_agent $one:expr, $other:expr, $variant:ident) => {
+        false
+    };
+}
+/// Whether a fault is planted, for tests of the tests.
+#[cfg(feature = "falsify")]
+macro_rules! planted {
+    ($variant:ident) => {
+        $crate::falsify::is($crate::falsify::Variant::$variant)
+    };
+    (same_agent $one:expr, $other:expr, $variant:ident) => {
+        planted!($variant) && $crate::falsify::same_agent($one, $other)
+    };
+}
+
 mod action;
 mod cell;
 mod change;
 mod code;
 mod decision;
+#[cfg(feature = "falsify")]
+pub mod falsify;
 mod fence;
 mod holder;
 mod id;

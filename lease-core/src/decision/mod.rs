@@ -218,7 +218,12 @@ impl<'a, H: Holder> Case<'a, H> {
         self.seen
             .answers
             .iter()
-            .find(|answer| answer.about == lease.token && answer.handovers == lease.handovers)
+            .find(|answer| {
+                let lease_meant = answer.about == lease.token || planted!(LateVerdictEndsSuccessor);
+                let holder_meant =
+                    answer.handovers == lease.handovers || planted!(LateVerdictOutlivesHandOver);
+                lease_meant && holder_meant
+            })
             .map(|answer| &answer.verdict)
     }
 

@@ -16,7 +16,8 @@ use crate::refusal::{Held, Mismatch, Refusal};
 /// ends by the disconnect.
 pub(super) fn disconnect<H: Holder>(case: &Case<'_, H>, holder: &H) -> Plan<H> {
     let now = case.seen.now;
-    let ends = |lease: &&Lease<H>| lease.holder == *holder && lease.terms.ends_on().disconnect;
+    let ours = |other: &H| other == holder || planted!(same_agent other, holder, DisconnectByAgent);
+    let ends = |lease: &&Lease<H>| ours(&lease.holder) && lease.terms.ends_on().disconnect;
     let mut ended: alloc::vec::Vec<_> = case
         .scene
         .near

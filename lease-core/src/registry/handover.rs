@@ -146,6 +146,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         code: Code,
         turn: &mut Turn<'_>,
     ) -> Option<Waiter<H>> {
+        if planted!(CancelledStillWaits) && code == Code::Abandoned {
+            return self.queue.get(waiter).cloned();
+        }
         let gone = self.leave(waiter, code)?;
         self.pass_on(alloc::vec![Cause::Freed(gone.key.clone())], turn);
         Some(gone)
@@ -188,7 +191,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     ///
     /// Each grant takes one request out of the queue, so it ends.
     pub(super) fn pass_on(&mut self, mut causes: Vec<Cause<H>>, turn: &mut Turn<'_>) {
-        if self.queue.is_empty() {
+        if self.queue.is_empty() || planted!(NobodyIsServed) {
             return;
         }
         while let Some(cause) = causes.pop() {

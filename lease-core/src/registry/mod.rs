@@ -640,7 +640,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         if lease == LeaseId::NIL {
             return Err(Refusal::ReservedLease);
         }
-        self.next_generation = generation.next();
+        if !planted!(GenerationRepeats) {
+            self.next_generation = generation.next();
+        }
         Ok(Fresh {
             authority: self.authority,
             generation,
