@@ -5,6 +5,8 @@ mod connections;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]
+mod evidence;
+#[cfg(test)]
 mod exhaustive;
 #[cfg(test)]
 mod failures;

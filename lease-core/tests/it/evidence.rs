@@ -1,0 +1,95 @@
+//! How a driver looks at holders: outside the decision, once, and only when it is asked to.
+
+use lease_core::{
+    Action, Code, Holder, HolderLiveness, LeasePolicy, Locality, Outcome, Question, Step, Verdict,
+    Wait,
+};
+use mockall::mock;
+use mockall::predicate::function;
+
+use crate::rig::{
+    Answered as _, Process, Rig, alive, dead, first_process, inp, mcp, oth, second_process, unknown,
+};
+
+mock! {
+    Probe<H: Holder> {}
+    impl<H: Holder> HolderLiveness<H> for Probe<H> {
+        fn observe(&self, question: &Question<H>) -> Verdict;
+    }
+}
+
+/// Acquires as a driver does: asks the probe what the decision asks, and calls again.
+fn acquire<H: Holder>(rig: &mut Rig<H>, holder: &H, probe: &impl HolderLiveness<H>) -> Outcome<H> {
+    rig.answers.clear();
+    loop {
+        let action = Action::Acquire {
+            holder: holder.clone(),
+            ttl: None,
+        };
+        match rig.step(Some("a"), action, Wait::No) {
+            Step::Done(outcome) => return outcome,
+            Step::Ask(questions) => {
+                let looks = questions
+                    .iter()
+                    .map(|asked| asked.answer(probe.observe(asked)));
+                rig.answers = looks.collect();
+            }
+            Step::Queued(waiter) => panic!("{waiter} waits"),
+        }
+    }
+}
+
+/// A probe that must be used exactly `times`, about the first process, here.
+fn seeing(verdict: Verdict, times: usize) -> MockProbe<Process> {
+    let mut probe = MockProbe::new();
+    probe
+        .expect_observe()
+        .with(function(|asked: &Question<Process>| {
+            asked.holder == first_process()
+                && asked.locality == Locality::ThisMachine
+                && asked.occupancy.group
+                && asked.occupancy.paths
+        }))
+        .times(times)
+        .return_const(verdict);
+    probe
+}
+
+// B98
+#[test]
+fn a_holder_is_looked_at_once_per_request_and_the_receipt_keeps_what_was_seen() {
+    let mut rig = Rig::new(LeasePolicy::process_bound());
+    rig.holds("a", &first_process());
+    for (verdict, code) in [(alive(), Code::LeaseHeld), (unknown(), Code::InvalidHolder)] {
+        let refusal = acquire(&mut rig, &second_process(), &seeing(verdict, 1)).refusal();
+        assert_eq!(refusal.code(), code);
+    }
+    let taken = acquire(&mut rig, &second_process(), &seeing(dead(), 1)).change();
+    assert_eq!(taken.code, Code::TakenOver);
+    let receipt = rig.receipts.last().unwrap();
+    assert_eq!(receipt.evidence.as_ref(), Some(dead().evidence()));
+    assert_eq!(receipt.previous, Some(first_process()));
+}
+
+#[test]
+fn nobody_is_looked_at_for_free_own_or_term_bound_leases() {
+    let mut rig = Rig::new(LeasePolicy::process_bound());
+    let never = seeing(dead(), 0);
+    for code in [Code::LeaseAcquired, Code::Renewed] {
+        assert_eq!(
+            acquire(&mut rig, &first_process(), &never).change().code,
+            code
+        );
+    }
+    let mut sessions = Rig::sessions();
+    let mut never = MockProbe::new();
+    never.expect_observe().never();
+    assert_eq!(
+        acquire(&mut sessions, &mcp(), &never).change().code,
+        Code::Created
+    );
+    for other in [inp(), oth()] {
+        let refusal = acquire(&mut sessions, &other, &never).refusal();
+        assert_eq!(refusal.code(), Code::WriteConflict);
+    }
+}
