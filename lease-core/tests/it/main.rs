@@ -17,6 +17,8 @@ mod guard;
 #[cfg(test)]
 mod handover;
 #[cfg(test)]
+mod history;
+#[cfg(test)]
 mod kernel;
 #[cfg(test)]
 mod laws;
@@ -31,6 +33,8 @@ mod process_bound;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod release;
 #[cfg(test)]
 mod replay;
@@ -42,6 +46,8 @@ mod scenarios;
 mod scoped;
 #[cfg(test)]
 mod shared;
+#[cfg(test)]
+mod stage;
 #[cfg(test)]
 mod tables;
 #[cfg(test)]
