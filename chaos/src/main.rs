@@ -14,6 +14,7 @@ use std::process::ExitCode;
 
 use self::options::{Options, Plan};
 use self::record::Record;
+use self::summary::Tally;
 
 /// Something is violated.
 const VIOLATED: u8 = 1;
@@ -69,12 +70,20 @@ fn conclude(plan: &Plan, record: Option<Record>) -> ExitCode {
     if let Err(problem) = written {
         return refuse(&problem.to_string());
     }
-    let tally = summary::Tally::of(&runs);
-    match (printed, tally) {
-        (_, tally) if tally.failed > 0 => ExitCode::from(VIOLATED),
-        (_, tally) if tally.passed == 0 => ExitCode::from(NOTHING_RUN),
-        (Ok(()), _) => ExitCode::SUCCESS,
-        (Err(_broken_pipe), _) => ExitCode::from(VIOLATED),
+    ExitCode::from(code(Tally::of(&runs), printed.is_ok()))
+}
+
+/// What the shell is told.
+const fn code(tally: Tally, printed: bool) -> u8 {
+    if tally.failed > 0 {
+        VIOLATED
+    } else if tally.passed == 0 {
+        NOTHING_RUN
+    } else if printed {
+        0
+    } else {
+        // Nobody saw that it passed.
+        VIOLATED
     }
 }
 
@@ -82,4 +91,34 @@ fn refuse(problem: &str) -> ExitCode {
     // Nobody is left to tell if this fails, too.
     let _unheard = writeln!(io::stderr(), "error: {problem}");
     ExitCode::from(USAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check([passed, failed, not_run]: [usize; 3], expected: u8) {
+        let tally = Tally {
+            passed,
+            failed,
+            not_run,
+        };
+        assert_eq!(code(tally, true), expected);
+    }
+
+    #[test]
+    fn the_exit_code_tells_what_came_of_a_run() {
+        check([1, 0, 0], 0);
+        check([1, 0, 5], 0);
+        check([5, 1, 5], VIOLATED);
+        check([0, 1, 0], VIOLATED);
+        check([0, 0, 5], NOTHING_RUN);
+        check([0, 0, 0], NOTHING_RUN);
+        let tally = Tally {
+            passed: 1,
+            ..Tally::default()
+        };
+        assert_eq!(code(tally, false), VIOLATED);
+    }
 }

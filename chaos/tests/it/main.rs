@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod broken;
 #[cfg(test)]
+mod command;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod oracle;
