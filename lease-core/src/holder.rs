@@ -1,6 +1,8 @@
 //! Who a lease is bound to.
 
+use alloc::format;
 use alloc::sync::Arc;
+use core::cmp::Ordering;
 use core::fmt::{self, Debug};
 use core::hash::Hash;
 
@@ -25,11 +27,12 @@ pub trait Holder: Clone + Eq + Hash + Debug + Send + Sync + 'static {
 ///
 /// Range of both names: 1 to 256 bytes of UTF-8 without control characters. They are compared byte
 /// for byte; a trailing blank makes another writer.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct SessionHolder {
-    agent: Arc<str>,
-    session: Arc<str>,
+    // One shared text for both names: a lease, a waiter and a receipt each keep a clone.
+    names: Arc<str>,
+    /// Where the session begins.
+    split: usize,
 }
 
 /// Why a text is no agent or session name.
@@ -70,21 +73,21 @@ impl SessionHolder {
         check("agent", agent)?;
         check("session", session)?;
         Ok(Self {
-            agent: Arc::from(agent),
-            session: Arc::from(session),
+            names: Arc::from(format!("{agent}{session}")),
+            split: agent.len(),
         })
     }
 
     /// Returns the agent's name. It is never a writer by itself.
     #[must_use]
     pub fn agent(&self) -> &str {
-        &self.agent
+        self.names.get(..self.split).unwrap_or_default()
     }
 
     /// Returns the session's name.
     #[must_use]
     pub fn session(&self) -> &str {
-        &self.session
+        self.names.get(self.split..).unwrap_or_default()
     }
 }
 
@@ -109,9 +112,34 @@ impl Holder for SessionHolder {
     const KIND: &'static str = "session";
 }
 
+impl Ord for SessionHolder {
+    /// By agent, then by session.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.agent(), self.session()).cmp(&(other.agent(), other.session()))
+    }
+}
+
+impl PartialOrd for SessionHolder {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 impl Debug for SessionHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.agent, self.session)
+        write!(f, "{}/{}", self.agent(), self.session())
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for SessionHolder {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+
+        let mut parts = serializer.serialize_struct("SessionHolder", 2)?;
+        parts.serialize_field("agent", self.agent())?;
+        parts.serialize_field("session", self.session())?;
+        parts.end()
     }
 }
 

@@ -67,6 +67,9 @@ impl ResourceKey {
         if name.len() > KEY_BYTES {
             return Err(KeyError::TooLong { bytes: name.len() });
         }
+        if is_plain(name.as_bytes()) {
+            return Ok(Self(Arc::from(name)));
+        }
         if let Some((at, _)) = name.char_indices().find(|(_, c)| c.is_control()) {
             return Err(KeyError::Control {
                 at: at.saturating_add(skipped),
@@ -118,6 +121,13 @@ impl ResourceKey {
     pub fn descendants(&self) -> (alloc::string::String, alloc::string::String) {
         (alloc::format!("{self}/"), alloc::format!("{self}0"))
     }
+}
+
+/// Whether nothing in the name needs a closer look: one segment of letters, digits and other plain
+/// ASCII, as most names are.
+fn is_plain(name: &[u8]) -> bool {
+    name.iter()
+        .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'.'))
 }
 
 /// Checks depth and form of the segments of `name`, which begins at byte `skipped`.
