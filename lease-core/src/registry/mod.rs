@@ -289,7 +289,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         turn.seen.now = self.observe(turn.seen);
         match (&call.resource, &call.action) {
-            (None, Action::Sweep) => Step::Done(Outcome::Many(self.advance(turn))),
+            (None, Action::Sweep) => Step::Done(Outcome::Many(self.inspect(turn))),
             (None, Action::Disconnect(holder)) => {
                 Step::Done(Outcome::Many(self.disconnect(holder, turn)))
             }
@@ -325,6 +325,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             return Vec::new();
         }
         turn.seen.now = self.observe(turn.seen);
+        self.inspect(turn)
+    }
+
+    /// Sweeps, serves and ends waits, at a moment that was observed.
+    fn inspect(&mut self, turn: &mut Turn<'_>) -> Vec<Change> {
         if self.anything_due(turn.seen) {
             self.settle_due(&Action::Sweep, turn)
         } else {

@@ -195,8 +195,11 @@ fn an_end_by_term_or_proof_claims_nothing_of_the_work() {
     always(file!(), |history| {
         play(&history, |played| {
             for receipt in &played.shown.receipts {
-                let silent = matches!(receipt.change.code, Code::Reclaimed | Code::TakenOver);
-                assert_eq!(receipt.change.work_state_unknown(), silent);
+                let change = receipt.change;
+                let ended = [Code::Reclaimed, Code::TakenOver, Code::SessionEnded];
+                let exited = matches!(change.detail, Detail::Released { exited: true, .. });
+                let silent = ended.contains(&change.code) || exited;
+                assert_eq!(change.work_state_unknown(), silent);
                 let text = receipt.to_string();
                 assert_eq!(text.contains("work state unknown"), silent, "{text}");
             }

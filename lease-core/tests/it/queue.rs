@@ -100,12 +100,13 @@ fn three_writers_do_not_wait_for_each_other_through_the_queue() {
 }
 
 #[test]
-fn taking_back_a_grant_reads_the_clock_once() {
+fn taking_back_a_grant_and_sweeping_read_the_clock_once() {
     let mut rig = Rig::sessions();
     let grant = rig.granted("k", &mcp());
     let waiter = rig.queue("k", &inp(), Wait::Forever);
     rig.release("k", grant.at).change();
     assert!(rig.at(T0 - 1).cancel(waiter));
+    drop(rig.step(None, Action::Sweep, Wait::No));
     rig.advance();
     assert_eq!(rig.with_code(Code::ClockSteppedBack).len(), 1);
 }
