@@ -214,7 +214,13 @@ impl Stage {
         let present = |number: usize| {
             let views = self.registry.peek(self.now);
             let view = views.get(number % views.len().max(1));
-            let present = view.map(|view| (view.resource.clone(), At::from(view.token)));
+            // With the place where it was when it was granted, if that is known.
+            let known = |token| {
+                let mut known = self.tokens.iter().map(|(_, at)| *at);
+                known.find(|at| at.token == token)
+            };
+            let at = |token| known(token).unwrap_or_else(|| At::from(token));
+            let present = view.map(|view| (view.resource.clone(), at(view.token)));
             let newest = || self.tokens.last().cloned();
             let nothing = || (key(KEYS[number]), At::from(token(1_000)));
             present.or_else(newest).unwrap_or_else(nothing)
