@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lease_core::{
     Answer, Code, Detail, Disposition, FencingToken, Holder, LeasePolicy, Moment, OnExpiry, OpId,
-    Receipt, ResourceKey, Term,
+    Provenance, Receipt, ResourceKey, Term, Verdict,
 };
 
 use super::rule::{Breach, Rule, require};
@@ -23,6 +23,10 @@ pub(super) struct Lease<H> {
     pub(super) ops: Vec<OpId>,
     pub(super) tainted: bool,
     pub(super) handovers: u32,
+    /// The operation that may call itself the maker.
+    maker: Option<OpId>,
+    /// Somebody joined since the grant.
+    joined: bool,
 }
 
 /// A lease that ended, as it was.
@@ -30,6 +34,7 @@ pub(super) struct Lease<H> {
 pub(super) struct Ending<H> {
     pub(super) lease: Lease<H>,
     pub(super) code: Code,
+    pub(super) detail: Detail,
     /// The receipt says that the holder is gone.
     pub(super) by_proof: bool,
 }
@@ -51,6 +56,14 @@ impl<H: Holder> Lease<H> {
     /// Whether `answers` prove the holder gone.
     pub(super) fn proven(&self, answers: &[Answer]) -> bool {
         proves(answers, self.token, self.handovers)
+    }
+
+    /// Whether `answers` say that the holder lives.
+    pub(super) fn seen_alive(&self, answers: &[Answer]) -> bool {
+        answers
+            .iter()
+            .find(|answer| answer.about == self.token && answer.handovers == self.handovers)
+            .is_some_and(|answer| matches!(answer.verdict, Verdict::Alive(_)))
     }
 
     /// As it should be listed.
@@ -128,6 +141,13 @@ impl<H: Holder> Leases<H> {
             .filter(move |lease| overlap(&lease.resource, key))
     }
 
+    /// The latest moment that may be named as the next one at which something is due.
+    pub(super) fn due(&self, policy: &LeasePolicy) -> Option<Moment> {
+        let ends = self.0.values().filter(|lease| lease.ops.is_empty());
+        let last = ends.filter_map(|lease| Some(lease.touched.after(term(policy)?)));
+        last.min().map(|last| last.after(Duration::from_nanos(1)))
+    }
+
     pub(super) fn edges(&self) -> impl Iterator<Item = Moment> {
         self.0.values().filter_map(|lease| lease.expires)
     }
@@ -167,6 +187,7 @@ impl<H: Holder> Leases<H> {
         Ok(vec![Ending {
             lease,
             code: change.code,
+            detail: change.detail,
             by_proof,
         }])
     }
@@ -222,6 +243,8 @@ impl<H: Holder> Leases<H> {
             ops: Vec::new(),
             tainted: false,
             handovers: 0,
+            maker: None,
+            joined: false,
         };
         match self.0.insert(resource.clone(), lease) {
             None => Ok(Replay::Created(token)),
@@ -311,84 +334,118 @@ impl<H: Holder> Lease<H> {
         self.ops.is_empty() && term(policy).is_some_and(over)
     }
 
+    /// Goes on as a receipt says, if the receipt goes on from here.
     fn edit(&mut self, receipt: &Receipt<H>, policy: &LeasePolicy) -> Result<(), Breach> {
-        let at = receipt.change.at;
-        let told = |held: bool| {
-            require(held, Rule::ReceiptsReplay, || {
-                format!("{receipt} does not continue {self:?}")
-            })
+        require(self.continues(receipt), Rule::ReceiptsReplay, || {
+            format!("{receipt} does not continue {self:?}")
+        })?;
+        require(
+            self.may(receipt, policy),
+            Rule::SuspendedDoesNotWrite,
+            || format!("{receipt} after the term of {self:?}"),
+        )?;
+        let expires = match receipt.change.detail {
+            Detail::Touched { expires, .. } => {
+                self.joined |= receipt.change.code == Code::Reentrant;
+                expires
+            }
+            Detail::Begun {
+                op, from, expires, ..
+            } => {
+                self.ops.push(op);
+                match from {
+                    Provenance::Created => self.maker = self.maker.or(Some(op)),
+                    Provenance::Reentrant => self.joined = true,
+                }
+                expires
+            }
+            Detail::Ended {
+                op,
+                expires,
+                failure,
+                ..
+            } if op != OpId::ACQUISITION => {
+                self.ops.retain(|known| *known != op);
+                self.tainted |=
+                    failure.is_some_and(|failure| failure.disposition == Disposition::Unknown);
+                expires
+            }
+            Detail::HandedOver { handovers, expires } => {
+                self.handovers = handovers;
+                self.joined = true;
+                self.holder = receipt.holder.clone().ok_or_else(|| incomplete(receipt))?;
+                expires
+            }
+            _ => return Ok(()),
         };
+        self.touched = self.touched.max(receipt.change.at);
+        fits(receipt, policy, expires, self.touched)?;
+        self.expires = expires;
+        Ok(())
+    }
+
+    /// Whether what a receipt says of before is so.
+    fn continues(&self, receipt: &Receipt<H>) -> bool {
+        let counts = |in_flight: u32, ops: usize| Ok(in_flight) == u32::try_from(ops);
         match receipt.change.detail {
             Detail::Touched {
                 before,
                 after,
                 expired_at,
-                expires,
-            } => {
-                told(
-                    before == self.touched
-                        && expired_at == self.expires
-                        && after == self.touched.max(at),
-                )?;
-                self.progress(receipt, policy, expires)?;
-            }
-            Detail::Begun {
-                op,
-                in_flight,
-                expires,
                 ..
             } => {
-                told(
-                    !self.ops.contains(&op)
-                        && Ok(in_flight) == u32::try_from(self.ops.len().saturating_add(1)),
-                )?;
-                self.ops.push(op);
-                self.progress(receipt, policy, expires)?;
+                before == self.touched
+                    && expired_at == self.expires
+                    && after == self.touched.max(receipt.change.at)
+            }
+            Detail::Begun { op, in_flight, .. } => {
+                !self.ops.contains(&op) && counts(in_flight, self.ops.len().saturating_add(1))
             }
             Detail::Ended {
                 op: OpId::ACQUISITION,
                 expires,
                 ..
-            } => {
-                told(expires == self.expires)?;
+            } => expires == self.expires,
+            Detail::Ended { op, in_flight, .. } => {
+                self.ops.contains(&op) && counts(in_flight, self.ops.len().saturating_sub(1))
             }
-            Detail::Ended {
-                op,
-                in_flight,
-                expires,
-                failure,
-                ..
-            } => {
-                told(
-                    self.ops.contains(&op)
-                        && Ok(in_flight) == u32::try_from(self.ops.len().saturating_sub(1)),
-                )?;
-                self.ops.retain(|known| *known != op);
-                self.tainted |=
-                    failure.is_some_and(|failure| failure.disposition == Disposition::Unknown);
-                self.progress(receipt, policy, expires)?;
+            Detail::HandedOver { handovers, .. } => {
+                Some(handovers) == self.handovers.checked_add(1)
             }
-            Detail::HandedOver { handovers, expires } => {
-                told(Some(handovers) == self.handovers.checked_add(1))?;
-                self.handovers = handovers;
-                self.holder = receipt.holder.clone().ok_or_else(|| incomplete(receipt))?;
-                self.progress(receipt, policy, expires)?;
-            }
-            _ => {}
+            _ => true,
         }
-        Ok(())
     }
 
-    fn progress(
-        &mut self,
-        receipt: &Receipt<H>,
-        policy: &LeasePolicy,
-        expires: Option<Moment>,
-    ) -> Result<(), Breach> {
-        self.touched = self.touched.max(receipt.change.at);
-        fits(receipt, policy, expires, self.touched)?;
-        self.expires = expires;
-        Ok(())
+    /// Whether a holder may do this, if its term is over.
+    fn may(&self, receipt: &Receipt<H>, policy: &LeasePolicy) -> bool {
+        if !self.suspended(policy, receipt.change.at) {
+            return true;
+        }
+        match receipt.change.detail {
+            // Progress counts only with a new term.
+            Detail::Touched {
+                expired_at,
+                expires,
+                ..
+            } => expires != expired_at,
+            Detail::Begun { .. } => false,
+            _ => receipt.change.code != Code::Entitled,
+        }
+    }
+
+    /// Whether its holder may not write until it renews.
+    fn suspended(&self, policy: &LeasePolicy, now: Moment) -> bool {
+        policy.on_expiry() == OnExpiry::SuspendHolder && self.expires.is_some_and(|last| now > last)
+    }
+
+    /// Whether nobody began anything under it or joined.
+    pub(super) fn is_unused(&self) -> bool {
+        !self.joined && self.maker.is_none() && self.ops.is_empty()
+    }
+
+    /// Whether a failed operation may take it along.
+    pub(super) fn goes_with(&self, op: OpId, disposition: Disposition) -> bool {
+        !self.joined && self.maker == Some(op) && disposition != Disposition::Unknown
     }
 }
 

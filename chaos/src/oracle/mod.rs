@@ -11,8 +11,8 @@ mod rule;
 use std::collections::BTreeSet;
 
 use lease_core::{
-    Action, Answer, Call, Change, Code, FencingToken, Holder, LeaseId, LeasePolicy, LeaseView,
-    Moment, OpId, Provenance, Receipt, ResourceKey, Verdict, WaiterId,
+    Action, Answer, By, Call, Change, Code, Detail, FencingToken, Holder, LeaseId, LeasePolicy,
+    LeaseView, Moment, OpId, Provenance, Receipt, ResourceKey, Verdict, WaiterId,
 };
 
 use self::leases::{Leases, Replay};
@@ -41,6 +41,8 @@ pub struct Observed<'a, H: Holder> {
     pub settled: &'a [(WaiterId, Option<FencingToken>)],
     /// What is listed afterwards.
     pub listed: &'a [Listed<H>],
+    /// What is named as the next moment at which something is due.
+    pub due: Due,
     /// How many places for keys and timers are in use, if that is known.
     pub footprint: Option<(usize, usize)>,
 }
@@ -113,6 +115,21 @@ pub struct Listed<H> {
     pub tainted: bool,
     /// How often it was handed over.
     pub handovers: u32,
+}
+
+/// What an authority names as the next moment at which something is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "an authority names a moment or does not"
+)]
+pub enum Due {
+    /// It names no such moments.
+    Unnamed,
+    /// Nothing is due, ever.
+    Never,
+    /// Something may be due at this moment, and nothing before.
+    At(Moment),
 }
 
 /// Whether a holder is there: the truth, known to the world and not to the authority.
@@ -269,11 +286,12 @@ impl<H: Holder> Oracle<H> {
                 })?;
             }
             code => require(
-                causes(&seen.deed, code, &ending.lease),
+                causes(seen, code, &ending.lease),
                 Rule::EndsHaveCauses,
                 || format!("{}, and no call asked for it", by()),
             )?,
         }
+        unfinished(ending, &by)?;
         self.ended.insert((token.generation.get(), token.lease));
         Ok(())
     }
@@ -345,6 +363,7 @@ impl<H: Holder> Oracle<H> {
                 self.granted(*token, holder)
             }
             Said::Done(change) => {
+                self.entitled(call, change, seen.answers)?;
                 let last = seen
                     .receipts
                     .iter()
@@ -374,6 +393,43 @@ impl<H: Holder> Oracle<H> {
         }
     }
 
+    /// Judges who was told that it may write.
+    fn entitled(&self, call: &Call<H>, change: &Change, answers: &[Answer]) -> Result<(), Breach> {
+        let (Code::Entitled, Action::Check(by)) = (change.code, &call.action) else {
+            return Ok(());
+        };
+        let lease = change.token.and_then(|token| self.leases.by_token(token));
+        let proofs = self.policy.ends_on();
+        let asks = proofs.process.is_some() || proofs.session;
+        let may = lease.is_some_and(|lease| match by {
+            By::Token(at) => at.token == lease.token,
+            By::Holder { holder, .. } => {
+                lease.holder == *holder && (!asks || lease.seen_alive(answers))
+            }
+        });
+        require(may, Rule::OnlyTheHolderIsEntitled, || {
+            format!("{by:?} was told that it may write")
+        })
+    }
+
+    /// Judges what is named as the next moment at which something is due.
+    fn not_late(&self, named: Due) -> Result<(), Breach> {
+        let due = self
+            .leases
+            .due(&self.policy)
+            .into_iter()
+            .chain(self.queue.edges())
+            .min();
+        let late = due.is_some_and(|due| match named {
+            Due::Unnamed => false,
+            Due::Never => true,
+            Due::At(named) => named > due,
+        });
+        require(!late, Rule::NoLateDeadline, || {
+            format!("{named:?} is named, due is {due:?}")
+        })
+    }
+
     /// Judges what is left after a call.
     fn quiet(&self, seen: &Observed<'_, H>) -> Result<(), Breach> {
         let swept = match &seen.deed {
@@ -397,6 +453,7 @@ impl<H: Holder> Oracle<H> {
             now: self.latest,
         };
         self.queue.nobody_could_go(&self.leases, &scene)?;
+        self.not_late(seen.due)?;
         self.bounded(seen.footprint)
     }
 
@@ -462,10 +519,8 @@ fn refused<H: Holder>(seen: &Observed<'_, H>, waited: usize) -> Result<(), Breac
 }
 
 /// Whether a deed asks for the end of `lease` with `code`.
-fn causes<H: Holder>(deed: &Deed<'_, H>, code: Code, lease: &leases::Lease<H>) -> bool {
-    use lease_core::By;
-
-    let (call, action) = match deed {
+fn causes<H: Holder>(seen: &Observed<'_, H>, code: Code, lease: &leases::Lease<H>) -> bool {
+    let (call, action) = match &seen.deed {
         Deed::Called(call, _) => (*call, &call.action),
         Deed::GaveBack(GaveBack::Grant(token)) => {
             return code == Code::Abandoned && lease.token == *token;
@@ -488,10 +543,43 @@ fn causes<H: Holder>(deed: &Deed<'_, H>, code: Code, lease: &leases::Lease<H>) -
             here && at.token == lease.token && *op == OpId::ACQUISITION
         }
         (Action::Disconnect(holder), Code::Disconnected) => *holder == lease.holder,
-        (Action::Revoke { expected, .. }, Code::Revoked) => {
-            here && *expected == lease.token.generation
+        (
+            Action::Revoke {
+                expected,
+                even_if_alive,
+                ..
+            },
+            Code::Revoked,
+        ) => {
+            let may = *even_if_alive || lease.proven(seen.answers);
+            here && *expected == lease.token.generation && may
         }
         _ => false,
+    }
+}
+
+/// A lease does not end under what may be half done.
+fn unfinished<H: Holder>(
+    ending: &leases::Ending<H>,
+    by: &dyn Fn() -> String,
+) -> Result<(), Breach> {
+    let lease = &ending.lease;
+    match (ending.code, ending.detail) {
+        (Code::Released | Code::LeaseReleased, _) if !ending.by_proof => {
+            require(lease.ops.is_empty(), Rule::ReleaseWaits, || {
+                format!("{} with {} operations in flight", by(), lease.ops.len())
+            })
+        }
+        (Code::ReleasedAfterFailure, Detail::Failed { op, disposition }) => {
+            let proven = lease.goes_with(op, disposition);
+            require(proven, Rule::FailureNeedsProofs, || {
+                format!("{} with {disposition:?}", by())
+            })
+        }
+        (Code::Abandoned, _) => require(lease.is_unused(), Rule::FailureNeedsProofs, || {
+            format!("{} while it was in use", by())
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -509,6 +597,12 @@ fn overlap(a: &ResourceKey, b: &ResourceKey) -> bool {
     let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     long.strip_prefix(short)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl From<Option<Moment>> for Due {
+    fn from(named: Option<Moment>) -> Self {
+        named.map_or(Self::Never, Self::At)
+    }
 }
 
 impl<H: Holder> From<&LeaseView<H>> for Listed<H> {

@@ -57,6 +57,14 @@ rules! {
         "A lease ends by its term only where the terms say so, and strictly after its last moment.",
     DueAreReclaimed = "the-due-are-reclaimed":
         "After a call that sweeps, no expired and idle lease is left, up to the bound of one sweep.",
+    ReleaseWaits = "a-release-waits-for-operations":
+        "A lease is not released while an operation is in flight, unless its holder is proven gone.",
+    FailureNeedsProofs = "a-failure-releases-only-on-two-proofs":
+        "A failure ends a lease only if its operation made the lease, nobody joined since, and it left nothing behind; an unused grant likewise.",
+    SuspendedDoesNotWrite = "a-suspended-holder-does-not-write":
+        "Whoever may not write until it renews begins nothing, is not entitled, and gets no further without naming a term.",
+    OnlyTheHolderIsEntitled = "only-the-holder-is-entitled":
+        "Only the present holder is told that it may write, and only when it is seen alive, where the terms ask for that.",
     EndsHaveCauses = "an-end-has-its-cause":
         "A lease ends only by a call that names it, by its term or by proof.",
     DisconnectIsComplete = "a-disconnect-is-complete":
@@ -79,6 +87,8 @@ rules! {
         "Nobody gets a lease past an earlier overlapping waiter, unless a lease of its own blocks that waiter.",
     WaitsEnd = "a-wait-ends-at-its-deadline":
         "After a call that lets time pass, nobody waits past its deadline.",
+    NoLateDeadline = "no-deadline-is-late":
+        "The next moment at which something is due is never named too late.",
     BoundedMemory = "bounded-memory":
         "What is kept grows with what is held and waits, not with the past.",
 

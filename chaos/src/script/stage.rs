@@ -152,6 +152,7 @@ impl<H: Holder + serde::Serialize> Stage<H> {
             receipts: &receipts,
             settled: &[],
             listed: &listed,
+            due: self.registry.next_deadline().into(),
             footprint: Some(self.registry.footprint()),
         };
         // Who is gone is gone: the story answers only what it made true.

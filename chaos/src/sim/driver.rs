@@ -8,7 +8,7 @@ use lease_core::{
 };
 
 use super::holder::SimHolder;
-use crate::oracle::Listed;
+use crate::oracle::{Due, Listed};
 
 /// An authority under test. The shipped one is [`Registry`]; tests put a broken one in its place, to
 /// see that the breakage is found.
@@ -39,6 +39,11 @@ pub trait Driver: Sized {
 
     /// Returns what must be known for those who wait.
     fn questions(&self) -> Vec<Question<SimHolder>>;
+
+    /// Returns the next moment at which something is due.
+    fn due(&self) -> Due {
+        Due::Unnamed
+    }
 
     /// Returns how many places for keys and timers are in use, if it keeps any.
     fn footprint(&self) -> Option<(usize, usize)> {
@@ -111,6 +116,10 @@ impl Driver for Shipped {
 
     fn questions(&self) -> Vec<Question<SimHolder>> {
         Self::questions(self)
+    }
+
+    fn due(&self) -> Due {
+        self.next_deadline().into()
     }
 
     fn footprint(&self) -> Option<(usize, usize)> {

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use chaos::clock::Deadline;
-use chaos::oracle::{Listed, Rule};
+use chaos::oracle::{Due, Listed, Rule};
 use chaos::scenario::{Context, Judgement, Silent, Violation};
 use chaos::sim::{Answered, Driver, Play, Shipped, SimHolder, play};
 use lease_core::{
@@ -72,6 +72,10 @@ impl<F: Fault> Driver for Broken<F> {
 
     fn questions(&self) -> Vec<Question<SimHolder>> {
         Driver::questions(&self.0)
+    }
+
+    fn due(&self) -> Due {
+        self.0.due()
     }
 
     fn footprint(&self) -> Option<(usize, usize)> {

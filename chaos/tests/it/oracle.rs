@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use chaos::oracle::{
-    Breach, Deed, GaveBack, Life, Listed, Observed, Oracle, ResourceLog, Rule, Said,
+    Breach, Deed, Due, GaveBack, Life, Listed, Observed, Oracle, ResourceLog, Rule, Said,
 };
 use lease_core::{
-    Action, Answer, At, AuthorityId, Call, Code, Evidence, FencingToken, Generation, LeaseId,
-    LeasePolicy, Moment, OpId, Outcome, Provenance, Receipt, Registry, ResourceKey, Seen,
-    SessionHolder, Step, Turn, Verdict, Wait, WaiterId,
+    Action, Answer, At, AuthorityId, By, Call, Code, Detail, Disposition, Evidence, FencingToken,
+    Generation, LeaseId, LeasePolicy, Moment, OpId, Outcome, Provenance, Receipt, Registry,
+    ResourceKey, Seen, SessionHolder, Step, Turn, Verdict, Wait, WaiterId,
 };
 
 const AUTHORITY: AuthorityId = AuthorityId::from_bytes([0xA1; 16]);
@@ -47,6 +47,7 @@ struct Seeing {
     receipts: Vec<Receipt<SessionHolder>>,
     settled: Vec<(WaiterId, Option<FencingToken>)>,
     listed: Vec<Listed<SessionHolder>>,
+    due: Due,
     footprint: Option<(usize, usize)>,
     life: Life,
 }
@@ -114,6 +115,7 @@ impl Rig {
                 .iter()
                 .map(Listed::from)
                 .collect(),
+            due: self.registry.next_deadline().into(),
             footprint: Some(self.registry.footprint()),
             life: Life::Gone,
         }
@@ -167,6 +169,7 @@ impl Rig {
                 .iter()
                 .map(Listed::from)
                 .collect(),
+            due: Due::Unnamed,
             footprint: None,
             life: Life::Gone,
         }
@@ -184,6 +187,7 @@ impl Rig {
             receipts: &seeing.receipts,
             settled: &seeing.settled,
             listed: &seeing.listed,
+            due: seeing.due,
             footprint: seeing.footprint,
         };
         self.oracle.judge(&observed, &|_, _| seeing.life)
@@ -485,7 +489,7 @@ fn a_free_resource_that_somebody_waits_for() -> Judged {
     let token = rig.held("a", "s-1");
     rig.queued("a", "s-2", Wait::Forever);
     let mut other = rig.without_waiters();
-    let by = lease_core::By::Token(At::from(token));
+    let by = By::Token(At::from(token));
     let seeing = other.call(Some("a"), Action::Release(by), Wait::No);
     rig.judge(&seeing)
 }
@@ -522,7 +526,160 @@ fn timers_for_what_is_over() -> Judged {
     rig.judge(&seeing)
 }
 
-const PLANTED: [(Rule, fn() -> Judged); 28] = [
+/// What was seen of an honest deed, with the receipts of an end with `code` in place of its own.
+fn ended_by(rig: &mut Rig, action: Action<SessionHolder>, code: Code, detail: Detail) -> Judged {
+    let mut seeing = rig.call(Some("a"), action, Wait::No);
+    for receipt in &mut seeing.receipts {
+        receipt.change.code = code;
+        receipt.change.detail = detail;
+    }
+    rig.judge(&seeing)
+}
+
+fn begin(token: FencingToken, number: u8, from: Provenance) -> Action<SessionHolder> {
+    Action::Begin {
+        at: At::from(token),
+        op: OpId::from_bytes([number; 16]),
+        from,
+    }
+}
+
+fn a_release_under_an_operation() -> Judged {
+    let mut rig = Rig::sessions();
+    let token = rig.held("a", "s-1");
+    let begun = rig.call(Some("a"), begin(token, 1, Provenance::Created), Wait::No);
+    rig.right(begun);
+    let mut seeing = rig.touch("a", token);
+    if let Did::Called(call, _) = &mut seeing.did {
+        call.action = Action::Release(By::Token(At::from(token)));
+    }
+    for receipt in &mut seeing.receipts {
+        receipt.change.code = Code::Released;
+        receipt.change.detail = Detail::Released {
+            held: Duration::ZERO,
+            exited: false,
+        };
+    }
+    rig.judge(&seeing)
+}
+
+/// The maker of a lease fails like this, and the lease is said to have gone with it.
+fn gone_with_its_maker(disposition: Disposition, joined: bool) -> Judged {
+    let mut rig = Rig::sessions();
+    let token = rig.held("a", "s-1");
+    let begun = rig.call(Some("a"), begin(token, 1, Provenance::Created), Wait::No);
+    rig.right(begun);
+    if joined {
+        rig.held("a", "s-1");
+    }
+    let op = OpId::from_bytes([1; 16]);
+    let end = Action::End {
+        at: At::from(token),
+        op,
+        result: Err(disposition),
+    };
+    ended_by(
+        &mut rig,
+        end,
+        Code::ReleasedAfterFailure,
+        Detail::Failed { op, disposition },
+    )
+}
+
+fn a_lease_that_goes_with_an_unknown_effect() -> Judged {
+    gone_with_its_maker(Disposition::Unknown, false)
+}
+
+fn a_lease_that_goes_under_a_colleague() -> Judged {
+    gone_with_its_maker(Disposition::PreMutation, true)
+}
+
+fn a_grant_taken_back_while_in_use() -> Judged {
+    let mut rig = Rig::sessions();
+    let token = rig.held("a", "s-1");
+    rig.held("a", "s-1");
+    let end = Action::End {
+        at: At::from(token),
+        op: OpId::ACQUISITION,
+        result: Err(Disposition::PreMutation),
+    };
+    let detail = Detail::Released {
+        held: Duration::ZERO,
+        exited: false,
+    };
+    ended_by(&mut rig, end, Code::Abandoned, detail)
+}
+
+fn a_revocation_without_a_word_about_life() -> Judged {
+    let mut rig = Rig::sessions();
+    let token = rig.held("a", "s-1");
+    let revoke = |even_if_alive| Action::Revoke {
+        expected: token.generation,
+        by: "operator".into(),
+        reason: "a drill".into(),
+        even_if_alive,
+    };
+    let mut seeing = rig.call(Some("a"), revoke(true), Wait::No);
+    if let Did::Called(call, _) = &mut seeing.did {
+        call.action = revoke(false);
+    }
+    rig.judge(&seeing)
+}
+
+/// A process whose term is over is said to have got `code` in answer to a check.
+fn a_suspended_holder_that_goes_on() -> Judged {
+    let mut rig = Rig::new(LeasePolicy::process_bound());
+    let ttl = Some(Duration::from_secs(1));
+    let action = Action::Acquire {
+        holder: who("s-1"),
+        ttl,
+    };
+    let held = rig.call(Some("a"), action, Wait::No);
+    let held = rig.right(held);
+    let token = held.receipts[0].change.token.unwrap();
+    let check = Action::Check(By::Token(At::from(token)));
+    let mut seeing = rig.call(Some("a"), check, Wait::No);
+    rig.pass(1_001);
+    seeing.read = rig.now;
+    for receipt in &mut seeing.receipts {
+        receipt.change.at = rig.now;
+    }
+    rig.judge(&seeing)
+}
+
+fn somebody_else_who_is_entitled() -> Judged {
+    let mut rig = Rig::sessions();
+    rig.held("a", "s-1");
+    let check = |session| {
+        Action::Check(By::Holder {
+            holder: who(session),
+            lease: None,
+            exited: false,
+        })
+    };
+    let mut seeing = rig.call(Some("a"), check("s-1"), Wait::No);
+    if let Did::Called(call, _) = &mut seeing.did {
+        call.action = check("s-2");
+    }
+    rig.judge(&seeing)
+}
+
+fn a_deadline_that_is_named_too_late() -> Judged {
+    let mut rig = Rig::sessions();
+    let mut seeing = rig.ask("a", "s-1", Wait::No);
+    let due = rig.now.after(Duration::from_secs(30));
+    seeing.due = Due::At(due.after(Duration::from_nanos(2)));
+    rig.judge(&seeing)
+}
+
+fn a_deadline_that_is_not_named() -> Judged {
+    let mut rig = Rig::sessions();
+    let mut seeing = rig.ask("a", "s-1", Wait::No);
+    seeing.due = Due::Never;
+    rig.judge(&seeing)
+}
+
+const PLANTED: [(Rule, fn() -> Judged); 37] = [
     (Rule::HoldsDoNotOverlap, a_hold_within_a_hold),
     (Rule::NoOlderAfterNewer, an_older_token),
     (Rule::NoOlderAfterNewer, an_older_authority),
@@ -537,6 +694,21 @@ const PLANTED: [(Rule, fn() -> Judged); 28] = [
     (Rule::DueAreReclaimed, an_expired_lease_that_is_left),
     (Rule::EndsHaveCauses, an_end_that_nobody_asked_for),
     (Rule::EndsHaveCauses, a_disconnect_of_somebody_else),
+    (Rule::EndsHaveCauses, a_revocation_without_a_word_about_life),
+    (Rule::ReleaseWaits, a_release_under_an_operation),
+    (
+        Rule::FailureNeedsProofs,
+        a_lease_that_goes_with_an_unknown_effect,
+    ),
+    (
+        Rule::FailureNeedsProofs,
+        a_lease_that_goes_under_a_colleague,
+    ),
+    (Rule::FailureNeedsProofs, a_grant_taken_back_while_in_use),
+    (Rule::SuspendedDoesNotWrite, a_suspended_holder_that_goes_on),
+    (Rule::OnlyTheHolderIsEntitled, somebody_else_who_is_entitled),
+    (Rule::NoLateDeadline, a_deadline_that_is_named_too_late),
+    (Rule::NoLateDeadline, a_deadline_that_is_not_named),
     (Rule::DisconnectIsComplete, a_disconnect_that_leaves_a_lease),
     (
         Rule::GrantsEndOrAreListed,

@@ -238,6 +238,7 @@ impl<D: Driver> Room<D> {
             receipts: &receipts,
             settled: &settled,
             listed: &listed,
+            due: self.driver.due(),
             footprint: self.driver.footprint(),
         };
         let (terms, machines, sessions) = (self.config.terms, &self.machines, &self.sessions);
