@@ -416,7 +416,7 @@ pub(crate) fn play(history: &History, mut each: impl FnMut(&Played<'_>)) -> Stag
     stage
 }
 
-fn said(
+pub(crate) fn said(
     step: Step<SessionHolder>,
     call: &Call<SessionHolder>,
     received: &mut Vec<(ResourceKey, Grant)>,
