@@ -54,6 +54,8 @@ mod stage;
 mod tables;
 #[cfg(test)]
 mod terms;
+#[cfg(test)]
+mod waiting;
 #[cfg(feature = "serde")]
 #[cfg(test)]
 mod wire;
