@@ -1,12 +1,12 @@
 //! Laws that hold for every history.
 
+use core::time::Duration;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 
-use core::time::Duration;
 use lease_core::{
     Action, AdoptProof, At, By, Call, Code, Detail, Disposition, FencingToken, LeasePolicy,
     LeaseView, Moment, Note, OpId, Outcome, Provenance, Receipt, Refusal, Registry, Seen,

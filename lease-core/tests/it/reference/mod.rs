@@ -7,9 +7,9 @@
 
 mod lease;
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use core::time::Duration;
 use lease_core::{
     Action, Again, Answer, By, Call, Code, FencingToken, LeasePolicy, LeaseView, Moment, Operation,
     Provenance, ResourceKey, SessionHolder, Wait, WaiterId,
