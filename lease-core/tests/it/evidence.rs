@@ -1,14 +1,15 @@
 //! How a driver looks at holders: outside the decision, once, and only when it is asked to.
 
 use lease_core::{
-    Action, Code, Holder, HolderLiveness, LeasePolicy, Locality, Outcome, Question, Step, Verdict,
-    Wait,
+    Action, By, Code, FencingToken, Holder, HolderLiveness, LeasePolicy, Locality, Outcome,
+    Question, Step, Verdict, Wait,
 };
 use mockall::mock;
 use mockall::predicate::function;
 
 use crate::rig::{
-    Answered as _, Process, Rig, alive, dead, first_process, inp, mcp, oth, second_process, unknown,
+    Answered as _, Process, Rig, alive, dead, first_process, inp, mcp, observed, oth,
+    second_process, unknown,
 };
 
 mock! {
@@ -92,4 +93,44 @@ fn nobody_is_looked_at_for_free_own_or_term_bound_leases() {
         let refusal = acquire(&mut sessions, &other, &never).refusal();
         assert_eq!(refusal.code(), Code::WriteConflict);
     }
+}
+
+#[test]
+fn a_release_and_a_revocation_on_proof_keep_the_evidence() {
+    let release = |token: FencingToken| {
+        let (holder, lease) = (first_process(), Some(token.lease));
+        Action::Release(By::Holder {
+            holder,
+            lease,
+            exited: true,
+        })
+    };
+    let revoke = |token: FencingToken| Action::Revoke {
+        expected: token.generation,
+        by: "operator".into(),
+        reason: "gone".into(),
+        even_if_alive: false,
+    };
+    let actions: [&dyn Fn(FencingToken) -> Action<Process>; 2] = [&release, &revoke];
+    for action in actions {
+        let mut rig = Rig::new(LeasePolicy::process_bound());
+        let token = rig.granted("a", &first_process()).at.token;
+        rig.answers = vec![observed(token, dead())];
+        let change = rig.call("a", action(token)).change();
+        assert!(change.work_state_unknown());
+        let receipt = rig.receipts.last().unwrap();
+        assert_eq!(receipt.evidence.as_ref(), Some(dead().evidence()));
+    }
+}
+
+#[test]
+fn a_session_that_its_server_ended_leaves_work_in_an_unknown_state() {
+    let mut rig = Rig::new(LeasePolicy::server_session());
+    let token = rig.granted("a", &first_process()).at.token;
+    rig.answers = vec![observed(token, dead())];
+    rig.holds("a", &second_process());
+    let [ended] = rig.with_code(Code::SessionEnded)[..] else {
+        panic!()
+    };
+    assert!(ended.change.work_state_unknown());
 }
