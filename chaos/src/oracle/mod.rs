@@ -11,8 +11,8 @@ mod rule;
 use std::collections::BTreeSet;
 
 use lease_core::{
-    Action, Answer, By, Call, Change, Code, Detail, FencingToken, Holder, LeaseId, LeasePolicy,
-    LeaseView, Moment, OpId, Provenance, Receipt, ResourceKey, Verdict, WaiterId,
+    Action, Answer, AuthorityId, By, Call, Change, Code, Detail, FencingToken, Holder, LeaseId,
+    LeasePolicy, LeaseView, Moment, OpId, Provenance, Receipt, ResourceKey, Verdict, WaiterId,
 };
 
 use self::leases::{Leases, Replay};
@@ -151,6 +151,9 @@ pub struct Oracle<H: Holder> {
     latest: Moment,
     last_seq: Option<lease_core::Seq>,
     newest: u64,
+    authority: Option<AuthorityId>,
+    /// Those that are gone for ever.
+    past: BTreeSet<AuthorityId>,
     lease_ids: BTreeSet<LeaseId>,
     ended: BTreeSet<(u64, LeaseId)>,
     most_held: usize,
@@ -170,6 +173,8 @@ impl<H: Holder> Oracle<H> {
             latest: Moment::ZERO,
             last_seq: None,
             newest: 0,
+            authority: None,
+            past: BTreeSet::new(),
             lease_ids: BTreeSet::new(),
             ended: BTreeSet::new(),
             most_held: 0,
@@ -178,10 +183,20 @@ impl<H: Holder> Oracle<H> {
 
     /// Says that the authority is gone with all it knew, and another stands in its place.
     pub fn restarted(&mut self) {
-        let lease_ids = std::mem::take(&mut self.lease_ids);
-        *self = Self::new(self.policy.clone());
-        // Lease ids are random: none comes back under another authority.
-        self.lease_ids = lease_ids;
+        let gone = self.authority;
+        self.restored();
+        self.past.extend(gone);
+        self.authority = None;
+    }
+
+    /// Says that the authority was put back to its beginning, and knows nothing of what it granted.
+    pub fn restored(&mut self) {
+        let fresh = Self::new(self.policy.clone());
+        let old = std::mem::replace(self, fresh);
+        self.authority = old.authority;
+        self.past = old.past;
+        // Lease ids are random: none comes back.
+        self.lease_ids = old.lease_ids;
     }
 
     /// Judges one call. `life` says who is there in truth.
@@ -241,6 +256,11 @@ impl<H: Holder> Oracle<H> {
     /// Judges a new lease.
     fn created(&mut self, token: FencingToken, receipt: &Receipt<H>) -> Result<(), Breach> {
         let generation = token.generation.get();
+        let authority = *self.authority.get_or_insert(token.authority);
+        let is_new = authority == token.authority && !self.past.contains(&authority);
+        require(is_new, Rule::AuthorityIsNew, || {
+            format!("{receipt} carries the id of authority {}", token.authority)
+        })?;
         require(
             self.lease_ids.insert(token.lease) && generation != self.newest,
             Rule::NoTokenTwice,

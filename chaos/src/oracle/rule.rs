@@ -47,6 +47,8 @@ rules! {
         "No two grants have the same generation or the same lease id.",
     GenerationsGrow = "generations-grow":
         "Every new lease has a larger generation than all before it.",
+    AuthorityIsNew = "a-restarted-authority-is-a-new-one":
+        "All tokens of one authority carry its id, and after a restart without memory none carries an earlier one.",
     LivingAreNotEnded = "the-living-are-not-ended-by-proof":
         "A lease ends by proof of death only when its holder is gone, and its work where the terms say so.",
     DoubtNeverGrants = "doubt-never-grants":

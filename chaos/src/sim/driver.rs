@@ -3,8 +3,8 @@
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use lease_core::{
-    AuthorityId, Call, Change, FenceGate, Fenced, FencingToken, Grant, LeasePolicy, Moment,
-    Question, Receipt, Refusal, Registry, ResourceKey, Step, Turn, WaiterId,
+    AuthorityId, Call, Change, FenceGate, Fenced, FencingToken, Generation, Grant, LeasePolicy,
+    Moment, Question, Receipt, Refusal, Registry, ResourceKey, Step, Turn, WaiterId,
 };
 
 use super::holder::SimHolder;
@@ -36,6 +36,9 @@ pub trait Driver: Sized {
 
     /// Lists what is held, in order of resources, and changes nothing.
     fn listed(&self, now: Moment) -> Vec<Listed<SimHolder>>;
+
+    /// Makes every later generation larger than `floor`.
+    fn raise_floor(&mut self, floor: Generation);
 
     /// Returns what must be known for those who wait.
     fn questions(&self) -> Vec<Question<SimHolder>>;
@@ -112,6 +115,10 @@ impl Driver for Shipped {
 
     fn listed(&self, now: Moment) -> Vec<Listed<SimHolder>> {
         self.peek(now).iter().map(Listed::from).collect()
+    }
+
+    fn raise_floor(&mut self, floor: Generation) {
+        Self::raise_floor(self, floor);
     }
 
     fn questions(&self) -> Vec<Question<SimHolder>> {

@@ -12,52 +12,20 @@ use super::step::{How, Step, Waits};
 pub(crate) fn next<D: Driver>(config: &Config, room: &Room<D>, random: &mut Random) -> Step {
     let seat = random.small(config.seats);
     let seated = room.seat(seat);
-    let [mail, lost, open, past, tickets] = room.piles();
+    if room.has_zombies(0) && random.percent(25) {
+        return Step::Reap {
+            machine: 0,
+            nth: random.small(3),
+        };
+    }
     if !seated.taken {
         return match random.percent(70) {
             true => arrive(seat, random),
             false => elsewhere(config, room, random),
         };
     }
-    if mail > 0 && random.percent(35) {
-        let nth = random.small(4);
-        return if random.percent(75) {
-            Step::Deliver { nth }
-        } else {
-            Step::Lose { nth }
-        };
-    }
-    if let Some(key) = random.one(&room.proven())
-        && random.percent(60)
-    {
-        let ttl_ms = ttl(config, random);
-        let late = random.percent(10);
-        return Step::Acquire {
-            seat,
-            key,
-            ttl_ms,
-            wait: Waits::No,
-            late,
-        };
-    }
-    if open > 0 && random.percent(60) {
-        return Step::Probe {
-            nth: random.small(4),
-        };
-    }
-    if lost > 0 && random.percent(20) {
-        return Step::Hear {
-            nth: random.small(4),
-        };
-    }
-    if tickets > 0 && random.percent(4) {
-        return Step::Redeem {
-            seat,
-            ticket: random.small(4),
-        };
-    }
-    if past > 0 && random.percent(6) {
-        return haunt(random);
+    if let Some(step) = pending(config, seat, room, random) {
+        return step;
     }
     if seated.stalled && random.percent(25) {
         return Step::Wake { seat };
@@ -79,6 +47,57 @@ pub(crate) fn next<D: Driver>(config: &Config, room: &Room<D>, random: &mut Rand
         25..60 => held(config, seat, random),
         _ => elsewhere(config, room, random),
     }
+}
+
+/// What is on its way, or was found out and not used.
+fn pending<D: Driver>(
+    config: &Config,
+    seat: u8,
+    room: &Room<D>,
+    random: &mut Random,
+) -> Option<Step> {
+    let [mail, lost, open, past, tickets] = room.piles();
+    if mail > 0 && random.percent(35) {
+        let nth = random.small(4);
+        return Some(if random.percent(75) {
+            Step::Deliver { nth }
+        } else {
+            Step::Lose { nth }
+        });
+    }
+    if let Some(key) = random.one(&room.proven())
+        && random.percent(60)
+    {
+        let ttl_ms = ttl(config, random);
+        let late = random.percent(10);
+        return Some(Step::Acquire {
+            seat,
+            key,
+            ttl_ms,
+            wait: Waits::No,
+            late,
+        });
+    }
+    if open > 0 && random.percent(60) {
+        return Some(Step::Probe {
+            nth: random.small(4),
+        });
+    }
+    if lost > 0 && random.percent(20) {
+        return Some(Step::Hear {
+            nth: random.small(4),
+        });
+    }
+    if tickets > 0 && random.percent(4) {
+        return Some(Step::Redeem {
+            seat,
+            ticket: random.small(4),
+        });
+    }
+    if past > 0 && random.percent(6) {
+        return Some(haunt(random));
+    }
+    None
 }
 
 /// What does not concern one writer in particular.
@@ -113,7 +132,11 @@ fn elsewhere<D: Driver>(config: &Config, room: &Room<D>, random: &mut Random) ->
             key: random.small(config.keys),
             even_if_alive: random.percent(50),
         },
-        98 => Step::Restart,
+        98 => match random.below(4) {
+            0 => Step::Restore,
+            1 => Step::RaiseFloor,
+            _ => Step::Restart,
+        },
         _ => match random.percent(50) {
             true => Step::Reboot { machine },
             false => Step::ReleaseExited {
@@ -128,7 +151,7 @@ fn arrive(seat: u8, random: &mut Random) -> Step {
     Step::Arrive {
         seat,
         machine,
-        // Mostly the lowest number that is free, so that the last one comes back at once.
+        // Mostly the number that became free last, so that it comes back at once.
         choice: random.small(4).saturating_sub(2),
     }
 }

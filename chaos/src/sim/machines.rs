@@ -37,12 +37,14 @@ pub(crate) struct Machines {
 struct Machine {
     boot: u32,
     table: BTreeMap<u16, Process>,
+    /// The number that became free last.
+    freed: Option<u16>,
 }
 
 /// How a process starts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Start {
-    /// Which of the free numbers it gets.
+    /// Which of the free numbers it gets; 0 is the one that became free last.
     pub(crate) choice: u8,
     /// True nanoseconds.
     pub(crate) now: u64,
@@ -69,6 +71,16 @@ enum State {
     LeaderGone,
     /// It has exited, and nobody has asked for its status.
     Zombie,
+}
+
+impl Machine {
+    fn zombies(&self) -> impl Iterator<Item = u16> {
+        let zombie = |process: &Process| process.state == State::Zombie;
+        let table = self.table.iter();
+        table
+            .filter(move |(_, process)| zombie(process))
+            .map(|(pid, _)| *pid)
+    }
 }
 
 impl Process {
@@ -104,8 +116,10 @@ impl Machines {
         let free: Vec<u16> = (2..2 + PIDS)
             .filter(|pid| !table.contains_key(pid))
             .collect();
+        let freed = self.machine(machine).freed;
+        let again = freed.filter(|freed| start.choice == 0 && free.contains(freed));
         let at = usize::from(start.choice).checked_rem(free.len())?;
-        let pid = *free.get(at)?;
+        let pid = again.or_else(|| free.get(at).copied())?;
         let incarnation = Incarnation(self.next);
         self.next = self.next.saturating_add(1);
         let process = Process {
@@ -166,16 +180,19 @@ impl Machines {
     }
 
     /// Asks for the status of a zombie, whose number is free from then on.
-    pub(crate) fn reap(&mut self, machine: u8, nth: u8) -> bool {
-        let table = &mut self.machine_mut(machine).table;
-        let zombies: Vec<u16> = table
-            .iter()
-            .filter(|(_, process)| process.state == State::Zombie)
-            .map(|(pid, _)| *pid)
-            .collect();
+    pub(crate) fn reap(&mut self, machine: u8, nth: u8) {
+        let machine = self.machine_mut(machine);
+        let zombies: Vec<u16> = machine.zombies().collect();
         let at = usize::from(nth).checked_rem(zombies.len());
-        at.and_then(|at| zombies.get(at))
-            .is_some_and(|pid| table.remove(pid).is_some())
+        if let Some(pid) = at.and_then(|at| zombies.get(at)) {
+            machine.table.remove(pid);
+            machine.freed = Some(*pid);
+        }
+    }
+
+    /// Returns whether a machine has zombies.
+    pub(crate) fn has_zombies(&self, machine: u8) -> bool {
+        self.machine(machine).zombies().next().is_some()
     }
 
     /// Ends everything on a machine and starts it again.
@@ -183,6 +200,7 @@ impl Machines {
         let machine = self.machine_mut(machine);
         machine.boot = machine.boot.saturating_add(1);
         machine.table.clear();
+        machine.freed = None;
     }
 
     /// Describes a process as it would describe itself.

@@ -243,6 +243,10 @@ impl Driver for Plain {
         self.cells.0.iter().filter_map(list).collect()
     }
 
+    fn raise_floor(&mut self, floor: Generation) {
+        self.generation = self.generation.max(floor.get());
+    }
+
     fn questions(&self) -> Vec<Question<SimHolder>> {
         Vec::new()
     }

@@ -33,7 +33,7 @@ pub enum Play {
 }
 
 /// How many histories must be played before it is a fault that something was never seen.
-const ENOUGH: u64 = 2_000;
+const ENOUGH: u64 = 10_000;
 
 /// The seeded scenarios.
 #[must_use]
@@ -102,7 +102,6 @@ impl Play {
             Count::Written,
             Count::Fenced,
             Count::Restarts,
-            Count::SteppedBack,
             Count::Adopted,
         ];
         match self {
@@ -119,7 +118,13 @@ impl Play {
             Self::All => effects.extend([Count::Reclaimed, Count::TakenOver, Count::Recycled]),
         }
         if self != Self::All {
-            effects.extend([Count::HandedOver, Count::TimedOut, Count::Abandoned]);
+            // The plain driver has no queue, and no receipt for a clock that steps back.
+            effects.extend([
+                Count::SteppedBack,
+                Count::HandedOver,
+                Count::TimedOut,
+                Count::Abandoned,
+            ]);
         }
         effects
     }

@@ -163,6 +163,8 @@ pub(crate) enum Step {
 
     // The authority.
     Restart,
+    Restore,
+    RaiseFloor,
     Succeed {
         place: u8,
     },
@@ -215,6 +217,8 @@ impl fmt::Display for Step {
                 write!(f, "token {past} of the past writes at place {place}")
             }
             Self::Restart => f.write_str("the authority restarts"),
+            Self::Restore => f.write_str("the authority is put back to its beginning"),
+            Self::RaiseFloor => f.write_str("the authority is told what the resources have seen"),
             Self::Succeed { place } => {
                 write!(f, "the owner of place {place} names the new authority")
             }

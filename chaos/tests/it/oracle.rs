@@ -313,6 +313,16 @@ fn a_smaller_generation() -> Judged {
     })
 }
 
+fn an_authority_that_comes_back() -> Judged {
+    let mut rig = Rig::sessions();
+    rig.held("a", "s-1");
+    rig.oracle.restarted();
+    let mut again = Rig::sessions();
+    again.random = 7;
+    let seeing = again.ask("a", "s-1", Wait::No);
+    rig.judge(&seeing)
+}
+
 /// A takeover on this verdict, while the holder is there or not.
 fn takeover(verdict: Verdict, life: Life) -> Judged {
     let mut rig = Rig::new(LeasePolicy::hosted_session(Duration::from_secs(30)).unwrap());
@@ -679,7 +689,7 @@ fn a_deadline_that_is_not_named() -> Judged {
     rig.judge(&seeing)
 }
 
-const PLANTED: [(Rule, fn() -> Judged); 37] = [
+const PLANTED: [(Rule, fn() -> Judged); 38] = [
     (Rule::HoldsDoNotOverlap, a_hold_within_a_hold),
     (Rule::NoOlderAfterNewer, an_older_token),
     (Rule::NoOlderAfterNewer, an_older_authority),
@@ -687,6 +697,7 @@ const PLANTED: [(Rule, fn() -> Judged); 37] = [
     (Rule::NoTokenTwice, a_generation_twice),
     (Rule::NoTokenTwice, a_lease_id_twice),
     (Rule::GenerationsGrow, a_smaller_generation),
+    (Rule::AuthorityIsNew, an_authority_that_comes_back),
     (Rule::LivingAreNotEnded, proof_about_the_living),
     (Rule::DoubtNeverGrants, a_takeover_on_doubt),
     (Rule::InFlightShields, an_end_by_term_in_flight),

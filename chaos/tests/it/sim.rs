@@ -39,7 +39,7 @@ fn histories_over_the_shipped_registry_break_no_rule() {
 
 #[test]
 fn histories_over_the_bare_decision_break_no_rule() {
-    check::<Plain>(Play::All, 1_000);
+    check::<Plain>(Play::All, 2_000);
 }
 
 #[test]

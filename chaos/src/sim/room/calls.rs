@@ -403,7 +403,13 @@ impl<D: Driver> Room<D> {
                 if let Some(place) = self.places.get_mut(at) {
                     place.gate.revoke(&held.token);
                     place.owner.get_or_insert(held.token.authority);
-                    place.closed = Some(held.token);
+                    let newer = |closed: &FencingToken| {
+                        closed.authority == held.token.authority
+                            && closed.generation > held.token.generation
+                    };
+                    if !place.closed.as_ref().is_some_and(newer) {
+                        place.closed = Some(held.token);
+                    }
                 }
             }
             self.outdate(key, held.token);

@@ -186,7 +186,9 @@ impl<D: Driver> Room<D> {
             | Step::Unplug { .. }
             | Step::Reboot { .. }
             | Step::Blind { .. }
-            | Step::Restart => {
+            | Step::Restart
+            | Step::Restore
+            | Step::RaiseFloor => {
                 self.happen(step);
                 Ok(())
             }
@@ -355,7 +357,7 @@ impl<D: Driver> Room<D> {
     }
 
     /// How much there is of what a generator may use: letters, lost connections, open questions,
-    /// evidence, tickets, tokens of the past.
+    /// tokens of the past, tickets.
     pub(crate) const fn piles(&self) -> [usize; 5] {
         [
             self.mail.len(),
@@ -364,6 +366,11 @@ impl<D: Driver> Room<D> {
             self.past.len(),
             self.tickets.len(),
         ]
+    }
+
+    /// Whether a machine has processes that nobody has asked for their status.
+    pub(crate) fn has_zombies(&self, machine: u8) -> bool {
+        self.machines.has_zombies(machine)
     }
 
     /// The keys whose holders are known to be gone: whoever asks for one of them gets it on proof.

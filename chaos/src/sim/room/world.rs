@@ -1,6 +1,6 @@
 //! What happens around the authority: time, processes, connections, machines.
 
-use lease_core::AuthorityId;
+use lease_core::{AuthorityId, FencingToken};
 
 use super::{Room, Seat};
 use crate::sim::config::Terms;
@@ -27,9 +27,7 @@ impl<D: Driver> Room<D> {
                 choice,
             } => self.arrive(seat, machine, choice),
             Step::Exit { seat, threads_stay } => self.exit(seat, threads_stay),
-            Step::Reap { machine, nth } => {
-                self.machines.reap(machine, nth);
-            }
+            Step::Reap { machine, nth } => self.machines.reap(machine, nth),
             Step::Fork {
                 seat,
                 hold,
@@ -45,7 +43,17 @@ impl<D: Driver> Room<D> {
             Step::Unplug { seat } => self.unplug(seat),
             Step::Reboot { machine } => self.reboot(machine),
             Step::Blind { yes } => self.machines.blind = yes,
-            Step::Restart => self.restart(),
+            Step::Restart => {
+                self.authority = AuthorityId::from_random(self.ids.bytes());
+                self.oracle.restarted();
+                self.restart();
+            }
+            // A copy of long ago is put back: it counts from the beginning, under the same id.
+            Step::Restore => {
+                self.oracle.restored();
+                self.restart();
+            }
+            Step::RaiseFloor => self.raise_floor(),
             _ => {}
         }
         self.sessions.end_silent(self.time.now);
@@ -197,16 +205,25 @@ impl<D: Driver> Room<D> {
         }
         if machine == 0 {
             self.time.reboot();
+            self.authority = AuthorityId::from_random(self.ids.bytes());
+            self.oracle.restarted();
             self.restart();
+        }
+    }
+
+    /// The remedy after a copy of long ago was put back.
+    fn raise_floor(&mut self) {
+        let ours = |token: &FencingToken| token.authority == self.authority;
+        let newest = self.places.iter().filter_map(|place| place.log.newest());
+        if let Some(floor) = newest.filter(ours).map(|token| token.generation).max() {
+            self.driver.raise_floor(floor);
         }
     }
 
     /// The authority loses its memory. Whoever is still there connects again.
     fn restart(&mut self) {
         self.counts.add(Count::Restarts, 1);
-        self.authority = AuthorityId::from_random(self.ids.bytes());
         self.driver = D::start(self.authority, self.policy.clone());
-        self.oracle.restarted();
         self.mail.clear();
         self.lost.clear();
         self.open.clear();

@@ -72,7 +72,9 @@ impl<D: Driver> Room<D> {
                 // The newest lease of the authority that the owner wants has nothing in its way.
                 let ours = place.owner.is_none_or(|owner| owner == token.authority);
                 let later = |other: &FencingToken| {
-                    other.authority == token.authority && other.generation > token.generation
+                    other.authority == token.authority
+                        && other.generation >= token.generation
+                        && *other != token
                 };
                 let closed = place.closed.is_some_and(|closed| later(&closed));
                 if ours
