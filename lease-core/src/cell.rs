@@ -118,6 +118,10 @@ pub enum RecordError {
     /// More than 1,024 operations, or one id twice.
     #[error("operations in flight are too many or repeat an id")]
     Operations,
+    /// The operations and what is said of their origin do not go together: two creators, a creator that
+    /// never began, a re-entry or a hand-over that nobody else knows of.
+    #[error("operations in flight and their provenance do not go together")]
+    Provenance,
     /// The lease id is the reserved one.
     #[error("lease id is reserved")]
     ReservedLease,
@@ -148,6 +152,7 @@ impl<H> Cell<H> {
         if lease.ops.len() > OPERATIONS || lease.ops.iter().enumerate().any(repeats) {
             return Err(RecordError::Operations);
         }
+        check_provenance(&lease)?;
         if lease.token.lease == LeaseId::NIL {
             return Err(RecordError::ReservedLease);
         }
@@ -177,6 +182,21 @@ fn check_stamps<H>(lease: &Lease<H>, now: Moment) -> Result<(), RecordError> {
         return Err(RecordError::Disordered { field: "expires" });
     }
     Ok(())
+}
+
+fn check_provenance<H>(lease: &Lease<H>) -> Result<(), RecordError> {
+    let from = |origin| lease.ops.iter().filter(move |op| op.from == origin).count();
+    let (creators, joined) = (from(Provenance::Created), from(Provenance::Reentrant));
+    let sound = creators <= 1
+        && (creators == 0 || lease.begun)
+        && (joined == 0 || lease.shared)
+        && (lease.handovers == 0 || lease.shared)
+        && lease.ops.is_sorted_by_key(|op| op.since);
+    if sound {
+        Ok(())
+    } else {
+        Err(RecordError::Provenance)
+    }
 }
 
 fn check_term<H>(lease: &Lease<H>, longest: Duration) -> Result<(), RecordError> {
@@ -232,7 +252,7 @@ impl<H> Lease<H> {
     /// Returns the last moment of the term after progress at `now`.
     pub(crate) fn expires_after_touch(&self, now: Moment) -> Option<Moment> {
         match self.terms.term() {
-            Term::Fixed(term) => Some(now.after(term)),
+            Term::Fixed(term) => Some(now.max(self.touched).after(term)),
             Term::None | Term::PerGrant { .. } => self.expires,
         }
     }

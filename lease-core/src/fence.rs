@@ -45,8 +45,8 @@ pub enum GateError {
     /// A last writer without an authority.
     #[error("stored gate has a last writer and no authority")]
     NoAuthority,
-    /// The authority is among the retired ones.
-    #[error("stored gate has a retired authority")]
+    /// The authority is among the retired ones, or there are retired ones and none after them.
+    #[error("stored gate has a retired authority, or only retired ones")]
     Retired,
     /// A generation without a lease, a lease without a generation, or a generation out of range.
     #[error("stored gate has no sound generation and lease")]
@@ -111,6 +111,8 @@ impl FenceGate {
     ) -> Result<Self, GateError> {
         match authority {
             None if last.is_some() => Err(GateError::NoAuthority),
+            // Only an authority that came after retires another.
+            None if !retired.is_empty() => Err(GateError::Retired),
             Some(authority) if retired.contains(&authority) => Err(GateError::Retired),
             Some(_) | None => Ok(Self {
                 authority,

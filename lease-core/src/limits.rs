@@ -26,6 +26,9 @@ pub const OPERATIONS: usize = 1_024;
 /// The most requests that wait in one registry.
 pub const WAITERS: usize = 1 << 20;
 
+/// The most requests of one holder that wait in one registry.
+pub const HOLDER_WAITERS: usize = 1_024;
+
 /// The longest free text in evidence and operator notes, in bytes; longer text is cut.
 pub const TEXT_BYTES: usize = 256;
 

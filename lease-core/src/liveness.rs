@@ -132,25 +132,18 @@ impl Verdict {
 /// What a verdict rests on. Bounded; holds no file contents, command lines of the holder or
 /// environment values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Evidence {
     /// The deciding proof as a stable code in `snake_case`, for example `pid_recycled`.
     pub proof: Cow<'static, str>,
     /// More for people; text may change.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Option::is_none")
-    )]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub detail: Option<Arc<str>>,
     /// Who occupies the resource, at most 16.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Vec::is_empty")
-    )]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     pub occupants: Vec<Arc<str>>,
     /// How many processes could not be looked into.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub unreadable: u32,
 }
 
@@ -189,6 +182,30 @@ impl Evidence {
     pub const fn with_unreadable(mut self, unreadable: u32) -> Self {
         self.unreadable = unreadable;
         self
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Evidence {
+    /// Reads within the bounds, whatever was written.
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        struct Parts<'a> {
+            proof: Cow<'a, str>,
+            #[serde(default)]
+            detail: Option<Cow<'a, str>>,
+            #[serde(default)]
+            occupants: Vec<Cow<'a, str>>,
+            #[serde(default)]
+            unreadable: u32,
+        }
+        let parts = Parts::deserialize(d)?;
+        let mut evidence = Self::new("")
+            .with_occupants(parts.occupants.iter().map(|occupant| &**occupant))
+            .with_unreadable(parts.unreadable);
+        evidence.proof = Cow::Owned(printable(&parts.proof).as_ref().into());
+        evidence.detail = parts.detail.as_deref().map(printable);
+        Ok(evidence)
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Receipt<H> {
 
 /// Words of people about a change. They decide nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Note {
     /// Who says so, or the kind of operation.
@@ -228,6 +228,20 @@ mod wire {
     use alloc::borrow::Cow;
 
     use super::{Evidence, Note, RECEIPT_SCHEMA, Receipt, ResourceKey};
+
+    impl<'de> serde::Deserialize<'de> for Note {
+        /// Reads within the bounds of [`Note::new`], whatever was written.
+        fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+            #[derive(serde::Deserialize)]
+            struct Parts<'a> {
+                by: Cow<'a, str>,
+                reason: Cow<'a, str>,
+            }
+            let parts = Parts::deserialize(d)?;
+            Ok(Self::new(&parts.by, &parts.reason))
+        }
+    }
+
     use crate::change::Change;
     use crate::holder::Holder;
 

@@ -189,7 +189,9 @@ pub enum Verb {
 pub enum Bounded {
     /// Operations in flight under one lease.
     Operations,
-    /// Requests that wait.
+    /// Requests of one holder that wait.
+    HolderWaiters,
+    /// Requests that wait, or were answered and not taken yet.
     Waiters,
 }
 

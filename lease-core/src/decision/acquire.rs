@@ -240,7 +240,9 @@ pub(super) fn renewed_expiry<H>(
     now: Moment,
 ) -> Result<Option<Moment>, Refusal<H>> {
     match (ttl, lease.expires) {
-        (Some(_), _) => first_expiry(&lease.terms, ttl, now).map_err(Refusal::Ttl),
+        (Some(_), _) => {
+            first_expiry(&lease.terms, ttl, now.max(lease.touched)).map_err(Refusal::Ttl)
+        }
         // After its term a holder must say anew how long it wants to write.
         (None, Some(expired_at)) if lease.suspended(now) => Err(Refusal::Expired {
             token: lease.token,

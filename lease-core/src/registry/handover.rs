@@ -1,5 +1,6 @@
 //! Whoever frees a resource hands it over in the same call.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
@@ -129,7 +130,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             deadline,
         };
         let queued = waiter.clone();
-        match self.queue.push(waiter) {
+        match self.queue.push(waiter, self.settled.len()) {
             Err(refusal) => refused(refusal),
             Ok(id) => {
                 self.store.add_waiter(key, id);
@@ -334,6 +335,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     pub fn questions(&self) -> Vec<Question<H>> {
         let seen = Seen::at(self.latest);
         let mut questions: Vec<Question<H>> = Vec::new();
+        let mut known = BTreeSet::new();
         for (id, waiter) in self.queue.iter() {
             let action = Action::Acquire {
                 holder: waiter.holder.clone(),
@@ -346,13 +348,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 action: &action,
                 me: Some(id),
             };
-            let decision = self.decide(&asked, &seen);
-            if let Decision::Ask(asked) = decision {
-                let new = |question: &Question<H>| {
-                    !questions.iter().any(|known| known.about == question.about)
-                };
-                let new: Vec<_> = asked.into_iter().filter(new).collect();
-                questions.extend(new);
+            if let Decision::Ask(asked) = self.decide(&asked, &seen) {
+                let new = |question: &Question<H>| known.insert(question.about.generation);
+                questions.extend(asked.into_iter().filter(new));
             }
         }
         questions

@@ -1,8 +1,8 @@
 //! Who waits: data, in order of arrival.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 use core::hash::BuildHasher;
+use core::ops::Bound::{self, Excluded, Unbounded};
 use core::time::Duration;
 
 use hashbrown::hash_map::HashMap;
@@ -10,7 +10,7 @@ use hashbrown::hash_map::HashMap;
 use crate::action::WaiterId;
 use crate::holder::Holder;
 use crate::key::ResourceKey;
-use crate::limits::WAITERS;
+use crate::limits::{HOLDER_WAITERS, WAITERS};
 use crate::refusal::{Bounded, Counter, Refusal};
 use crate::time::Moment;
 
@@ -28,7 +28,7 @@ pub(super) struct Waiter<H> {
 pub(super) struct Queue<H, S> {
     waiters: BTreeMap<WaiterId, Waiter<H>>,
     deadlines: BTreeSet<(Moment, WaiterId)>,
-    by_holder: HashMap<H, Vec<WaiterId>, S>,
+    by_holder: HashMap<H, BTreeSet<WaiterId>, S>,
     next: u64,
 }
 
@@ -58,12 +58,25 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
         self.waiters.iter().map(|(id, waiter)| (*id, waiter))
     }
 
-    /// Puts a request at the end.
-    pub(super) fn push(&mut self, waiter: Waiter<H>) -> Result<WaiterId, Refusal<H>> {
-        if self.waiters.len() >= WAITERS {
+    /// Puts a request at the end. `settled` requests were answered and nobody took the answer yet; they
+    /// count too, or nothing would bound them.
+    pub(super) fn push(
+        &mut self,
+        waiter: Waiter<H>,
+        settled: usize,
+    ) -> Result<WaiterId, Refusal<H>> {
+        if self.waiters.len().saturating_add(settled) >= WAITERS {
             return Err(Refusal::Limit {
                 what: Bounded::Waiters,
                 most: WAITERS,
+            });
+        }
+        let own = self.by_holder.get(&waiter.holder).map_or(0, BTreeSet::len);
+        if own >= HOLDER_WAITERS {
+            let what = Bounded::HolderWaiters;
+            return Err(Refusal::Limit {
+                what,
+                most: HOLDER_WAITERS,
             });
         }
         let id = WaiterId(self.next);
@@ -77,10 +90,12 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
             self.deadlines.insert((deadline, id));
         }
         match self.by_holder.get_mut(&waiter.holder) {
-            Some(ids) => ids.push(id),
+            Some(ids) => {
+                ids.insert(id);
+            }
             None => {
-                self.by_holder
-                    .insert(waiter.holder.clone(), alloc::vec![id]);
+                let ids = BTreeSet::from([id]);
+                self.by_holder.insert(waiter.holder.clone(), ids);
             }
         }
         self.waiters.insert(id, waiter);
@@ -93,7 +108,7 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
             self.deadlines.remove(&(deadline, id));
         }
         if let Some(ids) = self.by_holder.get_mut(&waiter.holder) {
-            ids.retain(|&other| other != id);
+            ids.remove(&id);
             if ids.is_empty() {
                 self.by_holder.remove(&waiter.holder);
             }
@@ -103,21 +118,14 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
 
     /// The earliest request after `after`.
     pub(super) fn next(&self, after: Option<WaiterId>) -> Option<WaiterId> {
-        use core::ops::Bound::{Excluded, Unbounded};
-
-        let from = after.map_or(Unbounded, Excluded);
-        self.waiters
-            .range((from, Unbounded))
-            .next()
-            .map(|(id, _)| *id)
+        let mut later = self.waiters.range((from(after), Unbounded));
+        later.next().map(|(id, _)| *id)
     }
 
     /// The earliest request of `holder` after `after`.
     pub(super) fn next_of(&self, holder: &H, after: Option<WaiterId>) -> Option<WaiterId> {
         let ids = self.by_holder.get(holder)?;
-        ids.iter()
-            .copied()
-            .find(|&id| after.is_none_or(|after| id > after))
+        ids.range((from(after), Unbounded)).next().copied()
     }
 
     pub(super) fn first_deadline(&self) -> Option<Moment> {
@@ -131,4 +139,9 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
             .filter(|(deadline, _)| *deadline <= now)
             .map(|(_, id)| *id)
     }
+}
+
+/// Where the search after `after` begins.
+fn from(after: Option<WaiterId>) -> Bound<WaiterId> {
+    after.map_or(Unbounded, Excluded)
 }

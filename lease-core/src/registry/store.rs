@@ -74,9 +74,12 @@ impl<H> Node<H> {
             .unwrap_or_default()
     }
 
-    /// Whether nothing needs this node any more.
+    /// Whether nothing needs this node any more. A place that is free already is not given twice.
     fn idle(&self) -> bool {
-        self.cell.lease.is_none() && self.waiters.is_empty() && self.first_child == NONE
+        self.key.is_some()
+            && self.cell.lease.is_none()
+            && self.waiters.is_empty()
+            && self.first_child == NONE
     }
 }
 
@@ -395,6 +398,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Frees the node and those above it that nothing needs any more.
     pub(super) fn prune(&mut self, mut place: u32) {
+        self.ready = NONE;
         while let Some(node) = self.node(place).filter(|node| node.idle()) {
             let (hash, parent) = (node.hash, node.parent);
             if let Ok(entry) = self.by_text.find_entry(hash, |&other| other == place) {

@@ -181,6 +181,7 @@ fn errors() -> Vec<String> {
         RecordError::TermTooLong,
         RecordError::ForeignExpiry,
         RecordError::Operations,
+        RecordError::Provenance,
         RecordError::ReservedLease,
     ];
     let gates = [

@@ -130,18 +130,17 @@ fn a_succeeded_authority_never_comes_back() {
         assert_eq!(gate.succeed(authority(number)), Err(reason));
         assert_eq!(gate, before);
     }
-    // Restored without a token, it still knows whom it turned away.
-    let mut restored = FenceGate::restore(None, None, retired.to_vec()).unwrap();
+    // Restored before its first token, it still knows whom it turned away.
+    let current = authority(5);
+    let mut restored = FenceGate::restore(Some(current), None, retired.to_vec()).unwrap();
     for number in 1..=3 {
-        let reason = Fenced::OtherAuthority {
-            current: authority(number),
-        };
+        let reason = Fenced::OtherAuthority { current };
         refuses(&mut restored, &of(number, 9, number), reason);
         assert_eq!(restored.succeed(authority(number)), Err(reason));
         restored.revoke(&of(number, 9, number));
         assert_eq!(restored.current(), None);
     }
-    enters(&mut restored, &of(4, 1, 4));
+    enters(&mut restored, &of(5, 1, 4));
 }
 
 #[test]

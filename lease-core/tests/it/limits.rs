@@ -338,6 +338,7 @@ fn a_takeover_without_a_generation_left_ends_nothing() {
 fn a_lease_is_handed_over_at_most_as_often_as_can_be_counted() {
     let mut worn = lease(LeasePolicy::process_bound());
     worn.handovers = u32::MAX;
+    worn.shared = true;
     let token = worn.token;
     let (now, key) = (ms(T0), key("a"));
     let cell = Cell::load(worn, now, limits::TERM_MAX).unwrap();

@@ -23,6 +23,8 @@ mod history;
 #[cfg(test)]
 mod kernel;
 #[cfg(test)]
+mod large;
+#[cfg(test)]
 mod laws;
 #[cfg(test)]
 mod limits;

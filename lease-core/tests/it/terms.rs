@@ -355,6 +355,35 @@ fn a_stored_lease_that_no_commit_wrote_is_no_cell() {
 }
 
 #[test]
+fn stored_operations_must_go_with_what_is_said_of_their_origin() {
+    let longest = Duration::from_millis(TTL_MS);
+    let operation = |number, from| Operation {
+        id: op(number),
+        since: ms(T0),
+        from,
+    };
+    let created = operation(1, Provenance::Created);
+    let joined = operation(2, Provenance::Reentrant);
+    let planted = |ops: &[Operation], begun, shared, handovers| {
+        let mut planted = lease(session_ttl());
+        planted.ops = ops.to_vec();
+        (planted.begun, planted.shared, planted.handovers) = (begun, shared, handovers);
+        planted
+    };
+    let sound = planted(&[created, joined], true, true, 1);
+    assert!(Cell::load(sound, ms(T0), longest).is_ok());
+    let second = operation(3, Provenance::Created);
+    for planted in [
+        planted(&[created, second], true, true, 0),
+        planted(&[created], false, false, 0),
+        planted(&[joined], false, false, 0),
+        planted(&[], false, false, 1),
+    ] {
+        unsound(planted, longest, RecordError::Provenance);
+    }
+}
+
+#[test]
 fn a_stored_lease_whose_term_does_not_follow_is_no_cell() {
     let (now, longest) = (ms(T0), Duration::from_millis(TTL_MS));
     let sound = lease(session_ttl());
@@ -398,7 +427,8 @@ fn a_stored_lease_whose_term_does_not_follow_is_no_cell() {
 #[test]
 fn a_stored_lease_with_reserved_or_too_many_ids_is_no_cell() {
     let (now, longest) = (ms(T0), Duration::from_millis(TTL_MS));
-    let sound = lease(session_ttl());
+    let mut sound = lease(session_ttl());
+    sound.shared = true;
     let operation = |number: u16| Operation {
         id: OpId::from_bytes(u128::from(number).to_be_bytes()),
         since: now,

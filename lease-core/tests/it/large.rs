@@ -1,0 +1,117 @@
+//! Many resources, waiters and answers: what is over leaves nothing behind, and places that move are
+//! not given twice.
+
+use lease_core::{Action, Bounded, Code, Outcome, Refusal, Step, Wait};
+
+use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, mcp, oth, who};
+
+#[test]
+fn places_that_move_during_a_commit_are_not_given_twice() {
+    let mut rig = Rig::sessions();
+    let pads: Vec<_> = (0..300)
+        .map(|number| rig.granted(&format!("pad/{number}"), &inp()).at)
+        .collect();
+    for number in 0..2_000 {
+        rig.holds(&format!("a/{number}"), &mcp());
+    }
+    for (number, at) in pads.into_iter().enumerate() {
+        rig.release(&format!("pad/{number}"), at).change();
+    }
+    // Ends what the bounded sweep left, far more than one call sweeps, in one commit.
+    rig.at(T0 + TTL_MS + 1).holds("a", &oth());
+    for number in 0..600 {
+        rig.holds(&format!("k{number}"), &oth());
+    }
+    assert_eq!(
+        (rig.registry.held(), rig.registry.peek(rig.now).len()),
+        (601, 601)
+    );
+    for number in 0..600 {
+        let refusal = rig.refused(&format!("k{number}"), &inp());
+        assert_eq!(
+            (refusal.code(), refusal.by()),
+            (Code::WriteConflict, Some(&oth()))
+        );
+    }
+}
+
+// X1
+#[test]
+fn the_tree_agrees_with_a_plain_map_while_it_grows_and_shrinks() {
+    let mut rig = Rig::sessions();
+    let mut held = std::collections::BTreeMap::new();
+    let mut random = 88_172_645_463_325_252_u64;
+    for round in 0..30_000_u64 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        // It grows to some thousands, shrinks to nothing, and grows again.
+        let grows = (round / 5_000).is_multiple_of(2);
+        let name = format!("{}/{}", random % 7, random % 6_007);
+        match held.get(&name).copied() {
+            None if grows || random.is_multiple_of(5) => {
+                let grant = rig.granted(&name, &who("ag", &format!("s-{}", random % 3)));
+                held.insert(name, grant.at);
+            }
+            Some(at) if !grows => {
+                rig.release(&name, at).change();
+                held.remove(&name);
+            }
+            Some(at) => drop(rig.touch(&name, at).change()),
+            None => {
+                if let Some((name, at)) = held.pop_first() {
+                    rig.release(&name, at).change();
+                }
+            }
+        }
+        if round.is_multiple_of(1_000) {
+            let listed = rig.registry.peek(rig.now);
+            let tokens: Vec<_> = listed.iter().map(|view| view.token).collect();
+            let mut expected: Vec<_> = held.values().map(|at| at.token).collect();
+            expected.sort_by_key(|token| token.generation);
+            let mut tokens = tokens;
+            tokens.sort_by_key(|token| token.generation);
+            assert_eq!(tokens, expected, "round {round}");
+        }
+    }
+}
+
+#[test]
+fn one_writer_cannot_fill_the_queue() {
+    let mut rig = Rig::sessions();
+    let most = lease_core::limits::HOLDER_WAITERS;
+    rig.holds("k", &mcp());
+    for _ in 0..most {
+        rig.queue("k", &inp(), Wait::Forever);
+    }
+    let action = Action::Acquire {
+        holder: inp(),
+        ttl: None,
+    };
+    let step = rig.step(Some("k"), action, Wait::Forever);
+    let Step::Done(Outcome::Refused(refusal)) = step else {
+        panic!("{step:?}")
+    };
+    assert_eq!(
+        refusal,
+        Refusal::Limit {
+            what: Bounded::HolderWaiters,
+            most
+        }
+    );
+    assert_eq!(
+        (refusal.code(), rig.registry.waiting()),
+        (Code::LimitReached, most)
+    );
+    // Others may still wait, and all of its own leave with it.
+    rig.queue("k", &oth(), Wait::Forever);
+    rig.disconnect(&inp());
+    assert_eq!(rig.registry.waiting(), 1);
+    let withdrawn = std::iter::from_fn(|| rig.settled());
+    assert_eq!(
+        withdrawn
+            .filter(|one| matches!(one.outcome, Err(Refusal::Withdrawn { .. })))
+            .count(),
+        most
+    );
+}
