@@ -42,6 +42,7 @@ fn histories_over_the_bare_decision_break_no_rule() {
     check::<Plain>(Play::All, 2_000);
 }
 
+// X8
 #[test]
 fn one_seed_is_one_history_byte_for_byte() {
     for terms in TERMS {
