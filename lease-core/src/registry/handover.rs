@@ -16,6 +16,7 @@ use crate::key::ResourceKey;
 use crate::liveness::{Answer, Question, Verdict};
 use crate::receipt::Receipt;
 use crate::refusal::Refusal;
+use crate::time::Moment;
 
 /// Why somebody who waits may go now.
 #[derive(Debug)]
@@ -30,8 +31,11 @@ pub(super) enum Cause<H> {
 
 impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Sweeps as observed by `action`, serves who can go, and ends waits whose deadline has come.
+    ///
+    /// Waits whose deadline has passed come first: they get nothing, whatever becomes free. At the
+    /// deadline itself there is a last attempt.
     pub(super) fn settle_due(&mut self, action: &Action<H>, turn: &mut Turn<'_>) -> Vec<Change> {
-        let mut causes = Vec::new();
+        let mut causes = self.end_overdue(turn.seen.now);
         let swept = self.sweep(action, &mut causes, turn);
         let dead = |verdict: &Verdict| matches!(verdict, Verdict::Dead(_));
         if turn.seen.answers.iter().any(|answer| dead(&answer.verdict)) {
@@ -44,11 +48,27 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             self.serve(waiter, &mut causes, turn);
             self.pass_on(causes, turn);
             if let Some(gone) = self.withdraw(waiter, Code::WaitTimedOut, turn) {
-                let waited = turn.seen.now.since(gone.since);
-                self.settle(waiter, gone.key, Err(Refusal::TimedOut { waiter, waited }));
+                self.time_out(waiter, gone, turn.seen.now);
             }
         }
         swept
+    }
+
+    /// Ends the waits whose deadline lies before `now`. Answers who may go because of that.
+    pub(super) fn end_overdue(&mut self, now: Moment) -> Vec<Cause<H>> {
+        let mut causes = Vec::new();
+        while let Some(waiter) = self.queue.overdue(now) {
+            if let Some(gone) = self.leave(waiter, Code::WaitTimedOut) {
+                causes.push(Cause::Freed(gone.key.clone()));
+                self.time_out(waiter, gone, now);
+            }
+        }
+        causes
+    }
+
+    fn time_out(&mut self, waiter: WaiterId, gone: Waiter<H>, now: Moment) {
+        let waited = now.since(gone.since);
+        self.settle(waiter, gone.key, Err(Refusal::TimedOut { waiter, waited }));
     }
 
     fn sweep(
@@ -78,7 +98,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
 
     /// Ends every lease of `holder` that a disconnect ends, and takes back its waiting requests.
     pub(super) fn disconnect(&mut self, holder: &H, turn: &mut Turn<'_>) -> Vec<Change> {
-        let mut causes = Vec::new();
+        let mut causes = self.end_overdue(turn.seen.now);
         while let Some(waiter) = self.queue.next_of(holder, None) {
             if let Some(gone) = self.leave(waiter, Code::Abandoned) {
                 causes.push(Cause::Freed(gone.key.clone()));

@@ -242,6 +242,12 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         self.last_major
     }
 
+    /// Returns the latest moment seen; an earlier reading counts as this one.
+    #[must_use]
+    pub const fn latest(&self) -> Moment {
+        self.latest
+    }
+
     /// Makes every later generation larger than `floor`.
     ///
     /// The remedy where a resource has seen larger ones than this authority gave. It never lowers.
@@ -343,6 +349,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// lease goes on to the next waiter only if nobody re-entered since.
     pub fn cancel(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) -> bool {
         turn.seen.now = self.observe(turn.seen);
+        let overdue = self.end_overdue(turn.seen.now);
+        self.pass_on(overdue, turn);
         if let Some(settled) = self.settled.remove(&waiter) {
             if let Ok((grant, _)) = settled.outcome {
                 self.give_back(&settled.resource, &grant, turn);
@@ -358,6 +366,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// re-entered or began an operation since.
     pub fn abandon(&mut self, resource: &ResourceKey, grant: Grant, turn: &mut Turn<'_>) {
         turn.seen.now = self.observe(turn.seen);
+        let overdue = self.end_overdue(turn.seen.now);
+        self.pass_on(overdue, turn);
         self.give_back(resource, &grant, turn);
     }
 

@@ -132,6 +132,14 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
+    /// The next request whose deadline has passed.
+    pub(super) fn overdue(&self, now: Moment) -> Option<WaiterId> {
+        let first = self.deadlines.first();
+        first
+            .filter(|(deadline, _)| *deadline < now)
+            .map(|(_, id)| *id)
+    }
+
     /// The next request whose deadline has come.
     pub(super) fn timed_out(&self, now: Moment) -> Option<WaiterId> {
         self.deadlines

@@ -136,10 +136,12 @@ impl Reference {
         );
         let mut swept_now = Vec::new();
         let mut patient = BTreeSet::new();
+        if !swept {
+            patient = self.ready().into_iter().collect();
+        }
+        while self.end_wait(&mut served, |deadline, now| deadline < now) {}
         if swept {
             swept_now = self.settle_due(&mut served);
-        } else {
-            patient = self.ready().into_iter().collect();
         }
         let said = match &scene.act {
             Act::Call(call) => match &call.action {
@@ -196,18 +198,30 @@ impl Reference {
             self.end(*token, *code);
         }
         self.serve(served, &BTreeSet::new());
-        loop {
-            let due = self.waiters.iter().filter_map(|waiter| {
-                let deadline = waiter.deadline.filter(|deadline| *deadline <= self.now)?;
-                Some((deadline, waiter.id))
-            });
-            let Some((_, first)) = due.min() else {
-                return over;
-            };
-            assert_eq!(served.pop_front(), Some(first), "its time has come");
-            self.leave(first, Code::WaitTimedOut, Err(Code::WaitTimedOut));
+        while self.end_wait(served, |deadline, now| deadline <= now) {
             self.serve(served, &BTreeSet::new());
         }
+        over
+    }
+
+    /// Ends the first wait that `ends` for its deadline and the present moment, if there is one.
+    fn end_wait(
+        &mut self,
+        served: &mut VecDeque<WaiterId>,
+        ends: impl Fn(Moment, Moment) -> bool,
+    ) -> bool {
+        let due = self.waiters.iter().filter_map(|waiter| {
+            let deadline = waiter
+                .deadline
+                .filter(|deadline| ends(*deadline, self.now))?;
+            Some((deadline, waiter.id))
+        });
+        let Some((_, first)) = due.min() else {
+            return false;
+        };
+        assert_eq!(served.pop_front(), Some(first), "its time has come");
+        self.leave(first, Code::WaitTimedOut, Err(Code::WaitTimedOut));
+        true
     }
 
     /// Serves everybody who can go. Those of `patient` may be left out.
