@@ -99,9 +99,10 @@ pub struct ProcessProof {
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[expect(clippy::exhaustive_enums, reason = "decisions must look at every case")]
 pub enum Again {
-    /// It is progress: the term starts anew.
+    /// It is progress: a fixed term starts anew, one named by the request stays as it was.
     Touch,
-    /// It is a renewal: the term moves only with an explicit ttl.
+    /// It is a renewal: a term named by the request moves only with an explicit ttl, a fixed one starts
+    /// anew.
     Renew,
 }
 

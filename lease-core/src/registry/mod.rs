@@ -325,7 +325,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
 
     /// Lets time pass: sweeps, serves waiters, and ends waits at their deadline.
     ///
-    /// With answers that prove a holder dead, the waiters behind it are served.
+    /// With answers that prove a holder dead, the waiters behind it are served. Answers what the sweep
+    /// ended; grants and ended waits come by [`take_settled`](Self::take_settled).
     pub fn advance(&mut self, turn: &mut Turn<'_>) -> Vec<Change> {
         if self.last_major >= MAJOR_MAX {
             return Vec::new();
@@ -346,7 +347,10 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Takes a waiting request back. Answers whether it was still known.
     ///
     /// One that was granted in the meantime, and not taken yet, is given back by the failure rule: the
-    /// lease goes on to the next waiter only if nobody re-entered since.
+    /// lease goes on to the next waiter only if nobody re-entered since. Two requests of one writer that
+    /// were both granted share the lease: taking both back leaves it held until its term, its holder's
+    /// end or a release, since nobody can tell whether it was used in between. Who takes the last one
+    /// back should release by token.
     pub fn cancel(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) -> bool {
         turn.seen.now = self.observe(turn.seen);
         let overdue = self.end_overdue(turn.seen.now);

@@ -87,7 +87,7 @@ fn neighbours() -> Vec<Process> {
             ..first.clone()
         },
         Process {
-            client: "claude",
+            client: "editor",
             ..first.clone()
         },
         Process {
