@@ -354,14 +354,18 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     pub fn cancel(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) -> bool {
         turn.seen.now = self.observe(turn.seen);
         let overdue = self.end_overdue(turn.seen.now);
-        self.pass_on(overdue, turn);
-        if let Some(settled) = self.settled.remove(&waiter) {
-            if let Ok((grant, _)) = settled.outcome {
-                self.give_back(&settled.resource, &grant, turn);
+        let known = match self.settled.remove(&waiter) {
+            Some(settled) => {
+                if let Ok((grant, _)) = settled.outcome {
+                    self.give_back(&settled.resource, &grant, turn);
+                }
+                true
             }
-            return true;
-        }
-        self.withdraw(waiter, Code::Abandoned, turn).is_some()
+            None => self.withdraw(waiter, Code::Abandoned, turn).is_some(),
+        };
+        // Only now, or this very request could be served.
+        self.pass_on(overdue, turn);
+        known
     }
 
     /// Gives back a grant whose receiver is gone.
@@ -371,8 +375,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     pub fn abandon(&mut self, resource: &ResourceKey, grant: Grant, turn: &mut Turn<'_>) {
         turn.seen.now = self.observe(turn.seen);
         let overdue = self.end_overdue(turn.seen.now);
-        self.pass_on(overdue, turn);
         self.give_back(resource, &grant, turn);
+        self.pass_on(overdue, turn);
     }
 
     fn give_back(&mut self, resource: &ResourceKey, grant: &Grant, turn: &mut Turn<'_>) {

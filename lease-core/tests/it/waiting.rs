@@ -551,3 +551,16 @@ fn a_request_past_its_deadline_gets_nothing_whatever_frees_the_resource() {
     nothing_for_the_overdue(|rig, _| drop(rig.at(T0 + TTL_MS + 1).advance()));
     nothing_for_the_overdue(|rig, grant| drop(rig.at(T0 + 101).release("k", grant.at)));
 }
+
+#[test]
+fn a_request_that_is_taken_back_is_not_served_first() {
+    let mut rig = Rig::sessions();
+    rig.holds("k", &mcp());
+    let late = rig.queue("k", &inp(), Wait::Until(ms(T0 + TTL_MS)));
+    let gone = forever(&mut rig, "k", &inp());
+    // The term is over and so is the first wait, and nobody has noticed either.
+    rig.at(T0 + TTL_MS + 1);
+    assert!(rig.cancel(gone));
+    assert_eq!(answers(&mut rig), [(late, Err(Code::WaitTimedOut))]);
+    assert_eq!(rig.view("k").holder, mcp());
+}
