@@ -93,7 +93,10 @@ pub enum Disposition {
     Unknown,
 }
 
-/// Why stored state is no cell. Nothing was granted on it and nothing changed.
+/// Why stored state is no cell.
+///
+/// State: nothing was granted on it and nothing changed; the stored record is left as it is. Retry: never
+/// with this record. A clock that is read too early heals [`FutureStamp`](Self::FutureStamp) by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {

@@ -192,6 +192,8 @@ impl core::str::FromStr for Code {
 }
 
 /// The text is no code of this version.
+///
+/// State: nothing was made or changed. Retry: never with the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a code of this catalogue")]
 #[non_exhaustive]

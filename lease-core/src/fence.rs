@@ -38,7 +38,10 @@ pub struct FenceGate {
     retired: Vec<AuthorityId>,
 }
 
-/// Stored parts that no gate can have had. The gate is unknown, so nobody may enter.
+/// Stored parts that no gate can have had.
+///
+/// State: no gate was made. It is unknown who entered last, so nobody may. Retry: never with these parts;
+/// the owner of the resource has to find out, and begins anew with an authority of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GateError {

@@ -36,6 +36,8 @@ pub struct SessionHolder {
 }
 
 /// Why a text is no agent or session name.
+///
+/// State: nothing was made or changed. Retry: never with the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {

@@ -107,6 +107,8 @@ impl OpId {
 }
 
 /// The text is not a UUID in canonical form.
+///
+/// State: nothing was made or changed. Retry: never with the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a UUID in its canonical form of 36 lower-case characters")]
 #[non_exhaustive]

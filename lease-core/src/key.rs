@@ -17,6 +17,8 @@ use crate::limits::{KEY_BYTES, KEY_SEGMENTS};
 pub struct ResourceKey(Arc<str>);
 
 /// Why a text names no resource.
+///
+/// State: nothing was made or changed. Retry: never with the same text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {

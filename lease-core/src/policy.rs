@@ -106,7 +106,9 @@ pub enum Again {
     Renew,
 }
 
-/// Why parts make no policy, or a policy no authority. Nothing was changed.
+/// Why parts make no policy, or a policy no authority.
+///
+/// State: unchanged; an authority keeps the policy it has. Retry: never with the same parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
