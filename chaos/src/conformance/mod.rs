@@ -150,12 +150,14 @@ macro_rules! conformance {
             an_own_expired_lease_is_not_revived,
             a_look_reclaims_every_resource,
             a_term_that_is_not_granted_is_refused,
+            a_term_that_suspends_gives_nobody_anything,
             // Operations.
             a_lease_stays_after_a_success,
             in_flight_shields_from_expiry,
             the_end_of_an_operation_starts_the_term_anew,
             begin_needs_a_living_lease,
             an_unknown_operation_ends_nothing,
+            an_operation_id_is_good_for_one_operation,
             release_waits_for_operations,
             a_failure_before_any_change_releases_what_it_made,
             a_failure_of_unknown_effect_keeps_the_lease,
@@ -179,6 +181,7 @@ macro_rules! conformance {
             // Passing on.
             an_adopted_lease_keeps_its_token,
             a_ticket_is_good_once,
+            a_hand_over_never_makes_two_holders_overlap,
             a_grant_that_nobody_received_is_passed_on,
             a_grant_that_is_in_use_is_not_taken_back,
             proof_of_death_passes_a_lease_on,

@@ -200,3 +200,24 @@ pub fn a_failure_does_not_end_a_lease_that_others_use<S: Subject>(subject: &mut 
     )?;
     kept()
 }
+
+/// An id names one operation at a time, so that no operation ends another's shield.
+pub fn an_operation_id_is_good_for_one_operation<S: Subject>(subject: &mut S) -> Kept {
+    started!(subject, sessions());
+    asked!(subject.capabilities().shields, NO_SHIELDS);
+    let [mcp, _, _] = writers()?;
+    let held = subject.granted(VIEWPORT, &mcp)?;
+    subject.begin(held.at, op(1), held.provenance)?;
+    let begin = Action::Begin {
+        at: held.at,
+        op: op(1),
+        from: Provenance::Reentrant,
+    };
+    match subject.ask(VIEWPORT, begin)? {
+        Heard::Refused(refusal) => same(&refusal.code(), &Code::OperationIdInUse, "the code")?,
+        heard => return Err(format!("one id twice: {heard:?}")),
+    }
+    subject.end(held.at, op(1), Ok(()))?;
+    subject.begin(held.at, op(1), Provenance::Reentrant)?;
+    kept()
+}

@@ -177,3 +177,27 @@ pub fn doubt_never_grants<S: Subject>(subject: &mut S) -> Kept {
     }
     kept()
 }
+
+/// A lease that overlaps another one of its giver is not handed over: there would be two holders.
+pub fn a_hand_over_never_makes_two_holders_overlap<S: Subject>(subject: &mut S) -> Kept {
+    started!(subject, sessions());
+    let [mcp, inp, _] = writers()?;
+    let _outer = subject.granted("app", &mcp)?;
+    let inner = subject.granted(VIEWPORT, &mcp)?;
+    let adopt = Action::Adopt {
+        token: inner.at.token,
+        proof: AdoptProof::Present(mcp.clone()),
+        to: inp,
+    };
+    let Heard::Refused(refusal) = subject.ask(VIEWPORT, adopt)? else {
+        return Err("two holders overlap".to_owned());
+    };
+    same(&refusal.by(), &Some(&mcp), "who is in the way")?;
+    let holders: Vec<_> = subject
+        .listed()
+        .into_iter()
+        .map(|listed| listed.holder)
+        .collect();
+    same(&holders, &vec![mcp.clone(), mcp], "the holders")?;
+    kept()
+}

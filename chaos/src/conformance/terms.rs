@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use lease_core::{Action, Code, Provenance, Refusal};
+use lease_core::{Action, By, Code, LeasePolicy, PolicyError, Provenance, Refusal};
 
 use super::{
-    Asks as _, Heard, Kept, Subject, TERM, VIEWPORT, asked, demand, kept, same, sessions, started,
-    writers,
+    Asks as _, Heard, Kept, Subject, TERM, VIEWPORT, asked, demand, kept, op, same, sessions,
+    started, writers,
 };
 
 /// At its last moment a lease stands; one tick later it is over.
@@ -135,5 +135,47 @@ pub fn a_term_that_is_not_granted_is_refused<S: Subject>(subject: &mut S) -> Kep
         }
     }
     same(&subject.listed().len(), &0, "the number of leases")?;
+    kept()
+}
+
+/// Where a term suspends its holder, the holder may not write after it, and nobody else gains.
+pub fn a_term_that_suspends_gives_nobody_anything<S: Subject>(subject: &mut S) -> Kept {
+    started!(subject, Ok::<_, PolicyError>(LeasePolicy::process_bound()));
+    let [mcp, inp, _] = writers()?;
+    let acquire = Action::Acquire {
+        holder: mcp,
+        ttl: Some(TERM),
+    };
+    let Heard::Granted(held) = subject.ask(VIEWPORT, acquire)? else {
+        return Err("a free resource was not granted".to_owned());
+    };
+    subject.done(VIEWPORT, Action::Check(By::Token(held.at)))?;
+    subject.pass(TERM);
+    subject.pass(subject.tick());
+    let begin = Action::Begin {
+        at: held.at,
+        op: op(1),
+        from: held.provenance,
+    };
+    for action in [begin, Action::Check(By::Token(held.at))] {
+        let heard = subject.ask(VIEWPORT, action)?;
+        demand(
+            matches!(heard, Heard::Refused(_)),
+            format!("after its term: {heard:?}"),
+        )?;
+    }
+    same(
+        &subject.refused(VIEWPORT, &inp)?.code(),
+        &Code::LeaseHeld,
+        "the code",
+    )?;
+    let renew = |ttl| Action::Renew { at: held.at, ttl };
+    let heard = subject.ask(VIEWPORT, renew(None))?;
+    demand(
+        matches!(heard, Heard::Refused(_)),
+        format!("renewed in silence: {heard:?}"),
+    )?;
+    subject.done(VIEWPORT, renew(Some(TERM)))?;
+    subject.done(VIEWPORT, Action::Check(By::Token(held.at)))?;
     kept()
 }
