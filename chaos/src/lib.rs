@@ -9,6 +9,8 @@
 
 pub mod clock;
 pub mod conformance;
+#[cfg(feature = "model")]
+pub mod model;
 pub mod oracle;
 pub mod real;
 pub mod scenario;
