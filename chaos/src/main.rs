@@ -1,7 +1,8 @@
 //! The program behind `cargo xtask chaos`.
 //!
-//! Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 nothing could be run.
+//! Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 nothing could be run, or not all explored.
 
+mod explore;
 mod options;
 mod record;
 mod run;
@@ -22,6 +23,9 @@ const VIOLATED: u8 = 1;
 const USAGE: u8 = 2;
 /// Nothing could be run.
 const NOTHING_RUN: u8 = 3;
+/// An exploration stopped at its limit.
+#[cfg(feature = "model")]
+const NOT_ALL: u8 = NOTHING_RUN;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -43,6 +47,9 @@ fn main() -> ExitCode {
 }
 
 fn start(options: &Options) -> ExitCode {
+    if options.model || options.falsify {
+        return explore::start(options);
+    }
     let plan = match options.plan(chaos::scenarios()) {
         Ok(plan) => plan,
         Err(problem) => return refuse(&problem),

@@ -24,7 +24,7 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     name = "chaos",
     bin_name = "cargo xtask chaos",
     version,
-    after_help = "Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 nothing could be run."
+    after_help = "Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 nothing could be run, or not all explored."
 )]
 pub(crate) struct Options {
     /// Which suite to run
@@ -41,11 +41,25 @@ pub(crate) struct Options {
 
     /// How long the run may take, for example 90s, 5m or 500ms [default: 60s, or no limit with --seeds]
     #[arg(long, value_name = "TIME", value_parser = duration)]
-    time: Option<Duration>,
+    pub(crate) time: Option<Duration>,
 
     /// Runs only this scenario; may be given several times
     #[arg(long = "scenario", value_name = "NAME")]
-    scenarios: Vec<String>,
+    pub(crate) scenarios: Vec<String>,
+
+    /// Explores every short history of the core instead, up to the depth of each world; --scenario
+    /// then names a world
+    #[arg(long, conflicts_with_all = ["suite", "seed", "seeds"])]
+    pub(crate) model: bool,
+
+    /// Plants one fault after the other in the core instead, and says which law finds it; --scenario
+    /// then names a fault
+    #[arg(long, conflicts_with_all = ["model", "suite", "seed", "seeds"])]
+    pub(crate) falsify: bool,
+
+    /// With --model: no history longer than this
+    #[arg(long, value_name = "STEPS", requires = "model")]
+    pub(crate) depth: Option<u32>,
 
     /// Lists the scenarios and runs none
     #[arg(long)]

@@ -90,9 +90,14 @@ impl Record {
         })
     }
 
-    /// Writes the record and puts it in its place.
-    pub(crate) fn write(mut self, plan: &Plan, runs: &[Run]) -> Result<(), RecordError> {
-        let text = text(plan, runs).and_then(|text| {
+    /// Writes the record of a run and puts it in its place.
+    pub(crate) fn write(self, plan: &Plan, runs: &[Run]) -> Result<(), RecordError> {
+        self.put(text(plan, runs))
+    }
+
+    /// Writes `text` and puts it in its place.
+    pub(crate) fn put(mut self, text: io::Result<String>) -> Result<(), RecordError> {
+        let text = text.and_then(|text| {
             self.file.write_all(text.as_bytes())?;
             self.file.sync_all()?;
             fs::rename(&self.partial, &self.path)

@@ -8,7 +8,7 @@ use crate::workspace::{Workspace, spoken};
 
 /// Runs the fault injector and passes on its exit code.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Problem> {
-    let mut command = command(workspace);
+    let mut command = with_features(workspace, features(arguments));
     command.args(arguments).stdin(Stdio::inherit());
     let status = command
         .status()
@@ -18,15 +18,27 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitC
 
 /// The call without the arguments of the fault injector.
 pub(crate) fn command(workspace: &Workspace) -> Command {
-    workspace.cargo([
-        "run",
-        "--release",
-        "--package",
-        "chaos",
-        "--bin",
-        "chaos",
-        "--",
-    ])
+    with_features(workspace, "")
+}
+
+fn with_features(workspace: &Workspace, features: &str) -> Command {
+    let mut command = workspace.cargo(["run", "--release", "--package", "chaos", "--bin", "chaos"]);
+    if !features.is_empty() {
+        command.args(["--features", features]);
+    }
+    command.arg("--");
+    command
+}
+
+/// What the arguments need besides what is always there. The model checker is large, and planted
+/// faults must be in no other build.
+fn features(arguments: &[OsString]) -> &'static str {
+    let has = |flag| arguments.iter().any(|argument| argument == flag);
+    match (has("--falsify"), has("--model")) {
+        (true, _) => "model,falsify",
+        (false, true) => "model",
+        (false, false) => "",
+    }
 }
 
 /// A program that a signal ended has no code: that is a failure.
@@ -44,6 +56,15 @@ mod tests {
         // `ExitCode` has no equality.
         let expected = format!("{:?}", ExitCode::from(passed_on));
         assert_eq!(format!("{:?}", code(seen)), expected);
+    }
+
+    #[test]
+    fn the_model_checker_is_built_in_only_where_it_is_asked_for() {
+        let features =
+            |words: &[&str]| features(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(features(&["--suite", "sim"]), "");
+        assert_eq!(features(&["--json", "file", "--model"]), "model");
+        assert_eq!(features(&["--falsify"]), "model,falsify");
     }
 
     #[test]

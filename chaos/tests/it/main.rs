@@ -7,6 +7,8 @@ mod command;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod real;
