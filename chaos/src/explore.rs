@@ -88,7 +88,7 @@ mod with_model {
             .count();
         let complete = explored.iter().filter(|found| found.complete).count();
         terminal.result(&format!(
-            "model: {count} worlds, {complete} explored completely, {broken} with a broken law\n"
+            "model: {complete} of {count} worlds explored completely, {broken} with a broken law\n"
         ));
         if broken > 0 {
             ExitCode::from(VIOLATED)
@@ -198,7 +198,7 @@ mod with_falsify {
         let survived = all.iter().filter(|one| one.rule.is_none()).count();
         let found = all.len().saturating_sub(survived);
         terminal.result(&format!(
-            "falsify: {} faults planted, {found} found, {survived} survived\n",
+            "falsify: {found} of {} planted faults found, {survived} survived\n",
             all.len()
         ));
         let written = record.map(|record| record.put(json(&all))).transpose();
@@ -228,6 +228,9 @@ mod with_falsify {
             text.push_str(line);
             text.push('\n');
         }
+        text.push_str("           then: ");
+        text.push_str(&falsified.what);
+        text.push('\n');
         text
     }
 

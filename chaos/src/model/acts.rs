@@ -140,11 +140,8 @@ fn held(setup: &Setup, world: &World, key: usize, acts: &mut Vec<Act>) {
 
 /// Tells what happens, in plain words.
 pub(super) fn tell(setup: &Setup, act: Act) -> String {
-    let who = |place: usize| {
-        let name = setup.writers.get(place).map(|writer| format!("{writer:?}"));
-        name.unwrap_or_default()
-    };
-    let key = |place: usize| setup.keys.get(place).map_or("", |key| key.as_str());
+    let who = |place| setup.who(place);
+    let key = |place| setup.key(place);
     let saw = |sight: Option<Sight>| sight.map_or(String::new(), |sight| format!(", seen {sight}"));
     match act {
         Act::Acquire {

@@ -12,6 +12,8 @@ use super::law::{Breach, Judged, Law, properties, require};
 /// Every history of one gate.
 #[derive(Debug)]
 pub(super) struct Gates {
+    /// The most steps in a history; `None` without end.
+    pub(super) depth: Option<u32>,
     pub(super) budget: Budget,
 }
 
@@ -30,7 +32,7 @@ pub(super) enum Move {
 }
 
 /// A gate, and what a witness beside it remembers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct State {
     gate: FenceGate,
     /// The last token that was let in.
@@ -42,7 +44,18 @@ pub(super) struct State {
     /// The authority that was named last.
     named: Option<u8>,
     broken: Option<Law>,
+    /// How many steps led here. Not a part of the state.
+    depth: u32,
 }
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        let parts = |state: &Self| (state.inside, state.revoked, state.named, state.broken);
+        self.gate == other.gate && self.past == other.past && parts(self) == parts(other)
+    }
+}
+
+impl Eq for State {}
 
 impl Hash for State {
     fn hash<S: Hasher>(&self, state: &mut S) {
@@ -78,11 +91,13 @@ impl Model for Gates {
             past: BTreeSet::new(),
             named: None,
             broken: None,
+            depth: 0,
         }]
     }
 
     fn actions(&self, state: &State, moves: &mut Vec<Move>) {
-        if state.broken.is_some() || !self.budget.allows() {
+        let deep = self.depth.is_some_and(|depth| state.depth >= depth);
+        if deep || state.broken.is_some() || !self.budget.allows() {
             return;
         }
         for authority in 0..3 {
@@ -117,6 +132,7 @@ fn real((authority, generation, lease): Token) -> Option<FencingToken> {
 /// Takes one step, and judges whether somebody was let in who must stay outside.
 fn take(before: &State, step: Move) -> Option<(State, Option<Breach>)> {
     let mut after = before.clone();
+    after.depth = after.depth.saturating_add(1);
     let mut judged = Ok(());
     match step {
         Move::Enter(token) => {

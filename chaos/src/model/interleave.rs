@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use lease_core::{Change, Code, Detail, Disposition, FencingToken, SessionHolder, WaiterId};
+use lease_core::{Change, Code, Detail, Disposition, FencingToken, WaiterId};
 use stateright::{Model, Property};
 
 use super::explore::Budget;
@@ -256,7 +256,11 @@ impl Commit<'_> {
             let holder = self.after.lease(self.setup, key);
             let holder = holder.and_then(|lease| self.setup.writer_of(&lease.holder));
             require(holder == Some(who), Law::OneHolder, || {
-                format!("writer {who} was told that it holds {key}, and it does not")
+                format!(
+                    "{} was told that it holds {}, and it does not",
+                    self.setup.who(who),
+                    self.setup.key(key)
+                )
             })?;
         }
         Ok(())
@@ -334,12 +338,23 @@ impl Commit<'_> {
             .collect();
         let Some(place) = place else {
             return require(false, Law::OnlyWhoAsks, || {
-                format!("writer {who} got {key} and does not wait any more")
+                format!(
+                    "{} got {} and does not wait any more",
+                    self.setup.who(who),
+                    self.setup.key(key)
+                )
             });
         };
         let front = is_in_front(self.setup, (&queue, place), &held, (who, key));
         require(front.is_none(), Law::NoOvertaking, || {
-            format!("writer {who} got {key} past {front:?}")
+            format!(
+                "{} got {} past {}",
+                self.setup.who(who),
+                self.setup.key(key),
+                front
+                    .map(|front| self.setup.who(front.who))
+                    .unwrap_or_default()
+            )
         })
     }
 }
@@ -524,11 +539,8 @@ fn asked(shared: &Shared, ask: Ask) -> [u8; 3] {
 
 /// Tells what happens, in plain words.
 fn tell(setup: &Setup, step: Move) -> String {
-    let name = |place: Place| {
-        let name = |writer: &SessionHolder| format!("{writer:?}");
-        setup.writers.get(place).map(name).unwrap_or_default()
-    };
-    let key = |place: Place| setup.keys.get(place).map_or("", |key| key.as_str());
+    let name = |place| setup.who(place);
+    let key = |place| setup.key(place);
     match step {
         Move::Read(who, ask) => {
             let who = name(who);

@@ -62,7 +62,11 @@ impl Stepped<'_> {
                 lease.token == token && self.setup.writer_of(&lease.holder) == Some(who)
             });
             require(held, Law::OneHolder, || {
-                format!("writer {who} was told that it holds {key}, and it does not")
+                format!(
+                    "{} was told that it holds {}, and it does not",
+                    self.setup.who(who),
+                    self.setup.key(key)
+                )
             })?;
         }
         Ok(())
@@ -138,7 +142,11 @@ impl Stepped<'_> {
             let waits = |request: &Request| request.who == who && request.key == key;
             let Some(place) = queue.iter().position(waits) else {
                 return require(false, Law::OnlyWhoAsks, || {
-                    format!("writer {who} got {key} and neither asked nor waits")
+                    format!(
+                        "{} got {} and neither asked nor waits",
+                        self.setup.who(who),
+                        self.setup.key(key)
+                    )
                 });
             };
             queue.remove(place);
@@ -147,7 +155,14 @@ impl Stepped<'_> {
         let held: Vec<_> = held.iter().map(|(key, who, _)| (*key, *who)).collect();
         let front = is_in_front(self.setup, (queue.as_slice(), place), &held, (who, key));
         require(front.is_none(), Law::NoOvertaking, || {
-            format!("writer {who} got {key} past {front:?}")
+            format!(
+                "{} got {} past {}",
+                self.setup.who(who),
+                self.setup.key(key),
+                front
+                    .map(|front| self.setup.who(front.who))
+                    .unwrap_or_default()
+            )
         })
     }
 
@@ -278,7 +293,7 @@ impl Stepped<'_> {
         });
         let waits = self.after.waiting.iter().any(|waiting| waiting.who == who);
         require(!holds && !waits, Law::DisconnectIsComplete, || {
-            format!("writer {who} holds: {holds}, waits: {waits}")
+            format!("{} holds: {holds}, waits: {waits}", self.setup.who(who))
         })
     }
 
@@ -301,7 +316,7 @@ impl Stepped<'_> {
         for (key, lease) in self.before.leases(self.setup) {
             let same = over(lease, now) || self.after.lease(self.setup, key) == Some(lease);
             require(same, Law::RefusalsChangeNothing, || {
-                format!("the lease of {key} changed")
+                format!("the lease of {} changed", self.setup.key(key))
             })?;
         }
         Ok(())
@@ -324,13 +339,16 @@ impl Stepped<'_> {
         let now = self.after.now;
         for (key, lease) in self.after.leases(self.setup) {
             require(!over(lease, now), Law::DueAreReclaimed, || {
-                format!("the lease of {key} is over and still there")
+                format!(
+                    "the lease of {} is over and still there",
+                    self.setup.key(key)
+                )
             })?;
         }
         for waiting in &self.after.waiting {
             let waits = waiting.deadline.is_none_or(|deadline| deadline > now);
             require(waits, Law::WaitsEnd, || {
-                format!("writer {} waits past its deadline", waiting.who)
+                format!("{} waits past its deadline", self.setup.who(waiting.who))
             })?;
         }
         Ok(())

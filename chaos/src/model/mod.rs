@@ -184,7 +184,7 @@ impl World {
                 compare: *compare,
                 budget,
             }),
-            Kind::Gate => run(Gates { budget }),
+            Kind::Gate => run(Gates { depth, budget }),
         };
         Explored {
             world: self.name,

@@ -84,7 +84,11 @@ pub(super) fn nobody_is_forgotten(setup: &Setup, world: &World) -> Result<(), Br
             .any(|(at, by)| *by != who && setup.overlap(*at, key));
         let behind = is_in_front(setup, (&queue, place), &held, (who, key)).is_some();
         require(!again && (blocked || behind), Law::NoLostHandOver, || {
-            format!("writer {who} waits for {key} and could go")
+            format!(
+                "{} waits for {} and could go",
+                setup.who(who),
+                setup.key(key)
+            )
         })?;
     }
     Ok(())

@@ -45,7 +45,10 @@ fn holders_are_entitled(setup: &Setup, world: &World) -> Judgement {
                 .is_some_and(|last| last.as_nanos() < world.now);
         let said = world.clone().make(&call, &[], Act::Sweep);
         require(suspended || said == Said::Done, law, || {
-            format!("the holder of {key} asked whether it may write: {said:?}")
+            format!(
+                "the holder of {} asks whether it may write, and is {said}",
+                setup.key(key)
+            )
         })?;
     }
     Ok(())
@@ -98,8 +101,36 @@ fn inert(setup: &Setup, probe: &mut World, key: Place, action: Action<SessionHol
     };
     let said = probe.make(&call, &[], Act::Sweep);
     require(said == Said::Refused, Law::PastCannotAct, || {
-        format!("{:?} was answered {said:?}", call.action)
+        format!("{} at {} was {said}", named(&call.action), setup.key(key))
     })
+}
+
+/// What is called, and with which token.
+fn named(action: &Action<SessionHolder>) -> String {
+    let with = |verb: &str, token: &FencingToken| {
+        let lease = if token.lease == FOREIGN {
+            " of a lease never drawn"
+        } else {
+            ""
+        };
+        format!("{verb} with generation {}{lease}", token.generation)
+    };
+    match action {
+        Action::Touch(at) => with("a touch", &at.token),
+        Action::Renew { at, .. } => with("a renewal", &at.token),
+        Action::Begin { at, .. } => with("a begin", &at.token),
+        Action::End { at, op, .. } if *op == OpId::ACQUISITION => {
+            with("a grant given back", &at.token)
+        }
+        Action::End { at, .. } => with("an end", &at.token),
+        Action::Release(By::Token(at)) => with("a release", &at.token),
+        Action::Release(By::Holder { holder, .. }) => format!("a release by {holder:?}"),
+        Action::Offer { at, .. } => with("an offer", &at.token),
+        Action::Check(By::Token(at)) => with("a check", &at.token),
+        Action::Adopt { token, to, .. } => with(&format!("an adoption by {to:?}"), token),
+        Action::Revoke { expected, .. } => format!("a revocation of generation {expected}"),
+        action => format!("{action:?}"),
+    }
 }
 
 /// Tokens that are not the one at `key`: older, of the same generation and another lease, of another
@@ -233,7 +264,12 @@ fn late_verdicts_are_inert(setup: &Setup, world: &World) -> Judgement {
             let mut with = world.clone();
             let said = with.make(&call, &late, act);
             require(Some(said) == plain, Law::PastCannotAct, || {
-                format!("with late verdicts a request was answered {said:?}, without {plain:?}")
+                let plain = plain.map(|plain| plain.to_string()).unwrap_or_default();
+                format!(
+                    "{} asks for {} with late verdicts and is {said}, without them {plain}",
+                    setup.who(who),
+                    setup.key(key)
+                )
             })?;
         }
     }

@@ -214,6 +214,17 @@ impl Setup {
         self.writers.iter().position(|known| known == writer)
     }
 
+    /// A writer's name.
+    pub(super) fn who(&self, place: Place) -> String {
+        let name = self.writers.get(place).map(|writer| format!("{writer:?}"));
+        name.unwrap_or_default()
+    }
+
+    /// A resource's name.
+    pub(super) fn key(&self, place: Place) -> &str {
+        self.keys.get(place).map_or("", |key| key.as_str())
+    }
+
     pub(super) fn may(&self, verb: Verb) -> bool {
         self.verbs.contains(&verb)
     }
@@ -612,6 +623,18 @@ impl fmt::Display for Sight {
             Self::Alive => "alive",
             Self::Dead => "dead",
             Self::Unknown => "unknown",
+        })
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Granted { .. } => "granted",
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Asked => "asked back",
+            Self::Queued => "queued",
         })
     }
 }
