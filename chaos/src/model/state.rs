@@ -23,6 +23,7 @@ pub(super) fn judge(setup: &Setup, world: &World) -> Judgement {
     late_verdicts_are_inert(setup, &swept)?;
     comes_free_by_disconnect(setup, world)?;
     comes_free_by_silence(setup, world)?;
+    comes_free_by_death(setup, world)?;
     comes_free_by_finishing(setup, swept)
 }
 
@@ -357,6 +358,27 @@ fn comes_free_by_silence(setup: &Setup, world: &World) -> Judgement {
         drained.advance(&dead);
     }
     is_free(&drained, "everybody fell silent")
+}
+
+/// Every holder that is asked about is dead: the registry's own questions are enough to end all waits.
+fn comes_free_by_death(setup: &Setup, world: &World) -> Judgement {
+    let proofs = setup.policy.ends_on();
+    if proofs.process.is_none() && !proofs.session {
+        return Ok(());
+    }
+    let mut drained = world.clone();
+    for _ in 0..rounds(setup, world) {
+        let questions = drained.registry.questions();
+        let dead = |question: &Question<SessionHolder>| {
+            question.answer(Verdict::Dead(Evidence::new("model")))
+        };
+        let answers: Vec<Answer> = questions.iter().map(dead).collect();
+        drained.advance(&answers);
+    }
+    for key in 0..setup.keys.len() {
+        drop(drained.perform(setup, Act::ReleaseExited(key, Sight::Dead), false));
+    }
+    is_free(&drained, "every holder that was asked about was dead")
 }
 
 /// Whoever waits for nothing finishes and gives back what it holds. Only a circle of writers that hold
