@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use super::queue::Waiter;
+use super::store::Store;
 use super::{Asked, Committed, Registry, Settled, Step, Turn, refused};
 use crate::action::{Action, Scene, Seen, Wait, WaiterId};
 use crate::cell::Lease;
@@ -223,7 +224,14 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 continue;
             }
             let mut after = None;
-            while let Some(waiter) = self.next_candidate(&cause, after) {
+            let mut candidates = match &cause {
+                Cause::Freed(key) => Some(Candidates::of(&self.store, key)),
+                Cause::Holds(_) | Cause::Proven => None,
+            };
+            while let Some(waiter) = match (&mut candidates, &cause) {
+                (Some(candidates), Cause::Freed(key)) => candidates.next(&self.store, key),
+                _ => self.next_candidate(&cause, after),
+            } {
                 after = Some(waiter);
                 let served = self.serve(waiter, &mut causes, turn);
                 // Who got the freed key, or one above it, is in the way of all others that overlap
@@ -277,9 +285,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             Decision::Refuse(_) | Decision::Ask(_) => return None,
         };
         causes.extend(plan.freed().cloned().map(Cause::Freed));
+        // The id source is the caller's and may panic: until the commit the request still waits.
+        let committed = self.commit(plan, None, turn, &mut |_| {});
         self.queue.remove(id);
         self.store.remove_waiter(&key, id);
-        let outcome = match self.commit(plan, None, turn, &mut |_| {}) {
+        let outcome = match committed {
             Ok(Committed {
                 grant: Some(grant),
                 change: Some(change),
@@ -314,9 +324,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         // Only a writer that holds something can pass a waiter of another.
         let holds_nothing = !self.store.holds(holder);
         let mut outermost = key;
-        let mut after = None;
-        while let Some((id, waiter)) = self.next_in_front(key, after, me) {
-            after = Some(id);
+        for (id, waiter) in self.earlier(key, me) {
             out.push((id, &waiter.key, &waiter.holder));
             if holds_nothing && waiter.holder != *holder {
                 return;
@@ -330,23 +338,20 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         // A waiter for an ancestor can make others wait that do not overlap this request.
         out.clear();
-        after = None;
-        while let Some((id, waiter)) = self.next_in_front(outermost, after, me) {
-            after = Some(id);
-            out.push((id, &waiter.key, &waiter.holder));
-        }
+        let all = self.earlier(outermost, me);
+        out.extend(all.map(|(id, waiter)| (id, &waiter.key, &waiter.holder)));
     }
 
-    /// The earliest waiter after `after` and before `me` for a key that overlaps `key`.
-    fn next_in_front(
-        &self,
-        key: &ResourceKey,
-        after: Option<WaiterId>,
+    /// The waiters before `me` for keys that overlap `key`, the earliest first.
+    fn earlier<'a>(
+        &'a self,
+        key: &'a ResourceKey,
         me: Option<WaiterId>,
-    ) -> Option<(WaiterId, &Waiter<H>)> {
-        let id = self.store.next_waiter(key, after)?;
-        let before = me.is_none_or(|me| id < me);
-        before.then(|| Some((id, self.queue.get(id)?))).flatten()
+    ) -> impl Iterator<Item = (WaiterId, &'a Waiter<H>)> {
+        let mut candidates = Candidates::of(&self.store, key);
+        core::iter::from_fn(move || candidates.next(&self.store, key))
+            .take_while(move |&id| me.is_none_or(|me| id < me))
+            .filter_map(|id| Some((id, self.queue.get(id)?)))
     }
 
     /// What must be known about holders for those who wait: a driver watches them, and calls
@@ -382,4 +387,34 @@ fn stands<H>(lease: &Lease<H>, seen: &Seen<'_>) -> bool {
     let dead =
         |answer: &Answer| answer.about == lease.token && matches!(answer.verdict, Verdict::Dead(_));
     !lease.lapsed(seen.now) && !seen.answers.iter().any(dead)
+}
+
+/// The waiters for keys that overlap one key, the earliest first.
+///
+/// Where some wait below it, they are listed once, since looking for the next one looks at all of them.
+struct Candidates {
+    listed: Option<alloc::vec::IntoIter<WaiterId>>,
+    after: Option<WaiterId>,
+}
+
+impl Candidates {
+    fn of<H: Holder, S: BuildHasher + Clone>(store: &Store<H, S>, key: &ResourceKey) -> Self {
+        Self {
+            listed: store.waiters_around(key).map(Vec::into_iter),
+            after: None,
+        }
+    }
+
+    fn next<H: Holder, S: BuildHasher + Clone>(
+        &mut self,
+        store: &Store<H, S>,
+        key: &ResourceKey,
+    ) -> Option<WaiterId> {
+        let next = match &mut self.listed {
+            Some(listed) => listed.next(),
+            None => store.next_waiter(key, self.after),
+        };
+        self.after = next.or(self.after);
+        next
+    }
 }

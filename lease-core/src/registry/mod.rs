@@ -18,7 +18,7 @@ use self::log::Log;
 use self::queue::Queue;
 use self::store::Store;
 use crate::action::{Action, Call, Scene, Seen, Wait, WaiterId};
-use crate::cell::{Cell, Disposition, Provenance};
+use crate::cell::{Cell, Disposition, Lease, Provenance};
 use crate::change::{Change, Detail};
 use crate::code::Code;
 use crate::decision::{Bearer, Decision, Effect, decide, shown};
@@ -568,7 +568,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         if let (Action::Acquire { .. } | Action::Adopt { .. }, Some(place)) = (action, place) {
             self.store.near(place, &mut near);
         }
-        if let Action::Acquire { holder, .. } = action {
+        if let Action::Acquire { holder, .. } = action
+            && !is_re_entry(cell, holder, seen.now)
+        {
             self.in_front(key, holder, me, &mut queued);
             if !queued.is_empty() {
                 near.extend(self.store.of_holder(holder));
@@ -682,6 +684,12 @@ struct Asked<'a, H> {
     action: &'a Action<H>,
     /// The waiting request that asks; those from it on are not in front.
     me: Option<WaiterId>,
+}
+
+/// Whether a request of `holder` is a re-entry, which never looks at who waits.
+fn is_re_entry<H: Holder>(cell: &Cell<H>, holder: &H, now: Moment) -> bool {
+    let own = |lease: &Lease<H>| lease.holder == *holder && !lease.lapsed(now);
+    cell.lease().is_some_and(own)
 }
 
 /// What one commit left.

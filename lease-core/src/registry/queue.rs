@@ -112,6 +112,9 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
             if ids.is_empty() {
                 self.by_holder.remove(&waiter.holder);
             }
+            if self.by_holder.is_empty() {
+                self.by_holder.shrink_to_fit();
+            }
         }
         Some(waiter)
     }

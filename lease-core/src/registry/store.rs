@@ -272,6 +272,30 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         next
     }
 
+    /// All waiters for keys that overlap `key`, the earliest first, if any of them waits below it.
+    pub(super) fn waiters_around(&self, key: &ResourceKey) -> Option<Vec<WaiterId>> {
+        let place = self.find(key.as_str())?;
+        if self.node(place)?.waiting_below == 0 {
+            return None;
+        }
+        let mut all = Vec::new();
+        let mut look = |place: u32| {
+            all.extend(
+                self.node(place)
+                    .into_iter()
+                    .flat_map(|node| &node.waiters)
+                    .copied(),
+            );
+        };
+        key.ancestors()
+            .filter_map(|text| self.find(text))
+            .for_each(&mut look);
+        look(place);
+        self.below(place, |node| node.waiting_below, look);
+        all.sort_unstable();
+        Some(all)
+    }
+
     /// Notes that `waiter` waits for `key`.
     pub(super) fn add_waiter(&mut self, key: &ResourceKey, waiter: WaiterId) {
         let place = self.ensure(key);

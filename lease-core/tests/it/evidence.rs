@@ -134,3 +134,15 @@ fn a_session_that_its_server_ended_leaves_work_in_an_unknown_state() {
     };
     assert!(ended.change.work_state_unknown());
 }
+
+// X4
+#[test]
+fn verdicts_that_do_not_agree_are_doubt() {
+    for verdicts in [[dead(), unknown()], [unknown(), dead()], [dead(), alive()]] {
+        let mut rig = Rig::new(LeasePolicy::process_bound());
+        let token = rig.granted("a", &first_process()).at.token;
+        rig.answers = verdicts.map(|verdict| observed(token, verdict)).into();
+        drop(rig.refused("a", &second_process()));
+        assert_eq!(rig.view("a").token, token);
+    }
+}

@@ -1,9 +1,9 @@
 //! Many resources, waiters and answers: what is over leaves nothing behind, and places that move are
 //! not given twice.
 
-use lease_core::{Action, Bounded, Code, Outcome, Refusal, Step, Wait};
+use lease_core::{Action, Bounded, By, Call, Code, Outcome, Refusal, Step, Turn, Wait};
 
-use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, mcp, oth, who};
+use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, key, mcp, oth, who};
 
 #[test]
 fn places_that_move_during_a_commit_are_not_given_twice() {
@@ -114,4 +114,45 @@ fn one_writer_cannot_fill_the_queue() {
             .count(),
         most
     );
+}
+
+#[test]
+fn a_source_of_ids_that_panics_loses_no_waiter() {
+    let mut rig = Rig::sessions();
+    let grant = rig.granted("a", &mcp());
+    let waiter = rig.queue("a", &inp(), Wait::Forever);
+    let release = Call {
+        resource: Some(key("a")),
+        action: Action::Release(By::Token(grant.at)),
+        wait: Wait::No,
+    };
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        rig.turn(|registry, turn| {
+            let mut broken = || std::panic::resume_unwind(Box::new("no entropy"));
+            drop(registry.call(&release, &mut Turn::new(turn.seen, &mut broken)));
+        });
+    }));
+    assert!(outcome.is_err());
+    assert_eq!(rig.registry.waiting(), 1);
+    assert!(rig.cancel(waiter));
+}
+
+#[test]
+fn many_who_wait_below_a_key_are_looked_at_once() {
+    // With a second look at all of them for each, this would not end within the test's bound.
+    let mut rig = Rig::sessions();
+    let held = rig.granted("a", &mcp());
+    let waiting = 3_000;
+    for number in 0..waiting {
+        rig.queue(
+            &format!("a/{number}"),
+            &who("ag", &format!("s-{number}")),
+            Wait::Forever,
+        );
+    }
+    for _ in 0..50 {
+        rig.holds("a", &mcp());
+    }
+    rig.release("a", held.at).change();
+    assert_eq!((rig.registry.waiting(), rig.registry.held()), (0, waiting));
 }
