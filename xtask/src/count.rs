@@ -45,6 +45,8 @@ pub(crate) enum Runner {
 pub(crate) struct Reading {
     runner: Runner,
     counts: Option<Counts>,
+    /// How many test binaries of cargo test said that they start, and not yet how they ended.
+    unclosed: u64,
 }
 
 impl Reading {
@@ -52,6 +54,7 @@ impl Reading {
         Self {
             runner,
             counts: None,
+            unclosed: 0,
         }
     }
 
@@ -62,7 +65,10 @@ impl Reading {
             // Output of a failed test may look like a closing line; the real one comes last.
             Runner::Nextest => self.counts = nextest(&line).or(self.counts),
             Runner::CargoTest => {
-                if let Some(counts) = cargo_test(&line) {
+                if is_opening(&line) {
+                    self.unclosed = self.unclosed.saturating_add(1);
+                } else if let Some(counts) = cargo_test(&line) {
+                    self.unclosed = self.unclosed.saturating_sub(1);
                     *self.counts.get_or_insert_default() += counts;
                 }
             }
@@ -71,10 +77,12 @@ impl Reading {
 
     /// The counts of the whole run.
     ///
-    /// A run that failed, or said nothing at the end, without naming a failed test is one failure:
-    /// it did not build, or a test took the whole process down.
+    /// A test binary that started and has no closing line is one failure: a test ended the process,
+    /// maybe with 0. So is a run that failed, or said nothing at the end, without naming a failed
+    /// test: it did not build, or a test took the whole process down.
     pub(crate) fn end(self, success: bool) -> Counts {
         let mut counts = self.counts.unwrap_or_default();
+        counts.failed = counts.failed.saturating_add(self.unclosed);
         if counts.failed == 0 && (!success || self.counts.is_none()) {
             counts.failed = 1;
         }
@@ -106,6 +114,15 @@ fn nextest(line: &str) -> Option<Counts> {
         }
     }
     Some(counts)
+}
+
+/// `running 12 tests`, the first line of each test binary and each set of doc tests.
+fn is_opening(line: &str) -> bool {
+    line.strip_prefix("running ")
+        .and_then(|rest| rest.split_once(' '))
+        .is_some_and(|(number, word)| {
+            number.parse::<u64>().is_ok() && matches!(word, "test" | "tests")
+        })
 }
 
 /// `test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s`
@@ -227,6 +244,32 @@ mod tests {
         let line = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; x";
         check(Runner::CargoTest, &[line], false, [3, 1, 0]);
         check(Runner::CargoTest, &[line], true, [3, 0, 0]);
+    }
+
+    #[test]
+    fn a_binary_that_ends_early_with_success_is_a_failure() {
+        let closing =
+            "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; x";
+        let lines = ["running 1 test", closing, "running 2 tests"];
+        check(Runner::CargoTest, &lines[..2], true, [1, 0, 0]);
+        check(Runner::CargoTest, &lines, true, [1, 1, 0]);
+        check(Runner::CargoTest, &lines, false, [1, 1, 0]);
+        let lines = ["running 2 tests", "running 1 test", closing];
+        check(Runner::CargoTest, &lines, true, [1, 1, 0]);
+        check(Runner::CargoTest, &lines[..1], true, [0, 1, 0]);
+    }
+
+    #[test]
+    fn output_of_a_test_is_no_opening_line() {
+        let closing =
+            "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; x";
+        let lines = [
+            "running late",
+            "running 2 tests slowly",
+            "  running 2 tests",
+            closing,
+        ];
+        check(Runner::CargoTest, &lines, true, [1, 0, 0]);
     }
 
     #[test]
