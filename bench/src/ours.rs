@@ -93,6 +93,11 @@ impl Held {
         self.done(at, Action::Release(By::Token(self.at[at])));
     }
 
+    /// Gives up the keys that a caller would keep.
+    pub(crate) fn forget_keys(&mut self) {
+        self.keys = Vec::new();
+    }
+
     pub(crate) fn cycle(&mut self, count: u64) {
         for _ in 0..count {
             let at = self.walk.next(self.names.len());

@@ -178,6 +178,9 @@ impl<H> Copy for Scene<'_, H> {}
 #[expect(clippy::exhaustive_structs, reason = "a driver gives every part")]
 pub struct Seen<'a> {
     /// The present moment of the decision clock.
+    ///
+    /// It is believed: an authority never goes back behind the latest one it was given, so a reading in
+    /// the wrong unit, far in the future, makes every later term endless.
     pub now: Moment,
     /// Milliseconds since the Unix epoch, for people only. Decides nothing.
     pub wall_ms: Option<i64>,
