@@ -1,11 +1,11 @@
 //! `cargo xtask ci`: the quick checks, in order, all of them whatever failed before.
 
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::problem::Problem;
 use crate::workspace::{Metadata, Workspace, succeeds};
-use crate::{chaos, exit, proof, test, tidy};
+use crate::{bench, chaos, exit, proof, test, tidy};
 
 /// A short run with fixed seeds: enough to see that nothing is broken for everybody.
 const CHAOS: [&str; 8] = [
@@ -26,7 +26,18 @@ struct Ended {
 /// Runs the checks and ends with a summary.
 pub(crate) fn run(workspace: &Workspace, no_tests: bool) -> Result<ExitCode, Problem> {
     let metadata = workspace.metadata()?;
-    let mut checks = lints(workspace, &metadata);
+    let ended: Vec<Ended> = checks(workspace, &metadata, no_tests)
+        .into_iter()
+        .map(carry_out)
+        .collect();
+    print!("{}", summary(&ended));
+    Ok(exit(ended.iter().all(|check| check.good)))
+}
+
+/// Every check, the quick ones first.
+fn checks<'a>(workspace: &'a Workspace, metadata: &Metadata, no_tests: bool) -> Vec<Check<'a>> {
+    let mut checks = vec![lock_files(workspace)];
+    checks.extend(lints(workspace, metadata));
     checks.push(docs(workspace));
     if !no_tests {
         checks.push(tests(workspace));
@@ -37,9 +48,7 @@ pub(crate) fn run(workspace: &Workspace, no_tests: bool) -> Result<ExitCode, Pro
         Box::new(|| proof::holds(workspace)),
     ));
     checks.push(short_chaos(workspace));
-    let ended: Vec<Ended> = checks.into_iter().map(carry_out).collect();
-    print!("{}", summary(&ended));
-    Ok(exit(ended.iter().all(|check| check.good)))
+    checks
 }
 
 #[expect(
@@ -56,6 +65,29 @@ fn carry_out((name, check): Check<'_>) -> Ended {
     let took = start.elapsed();
     println!("    {} in {:.1} s", word(good), took.as_secs_f64());
     Ended { name, good, took }
+}
+
+/// The committed lock files go with the manifests: cargo has nothing to add.
+fn lock_files(workspace: &Workspace) -> Check<'_> {
+    let check = || {
+        let mut good = true;
+        for manifest in ["Cargo.toml", bench::MANIFEST, proof::MANIFEST] {
+            good &= is_locked(workspace, manifest)?;
+        }
+        Ok(good)
+    };
+    ("lock file".to_owned(), Box::new(check))
+}
+
+fn is_locked(workspace: &Workspace, manifest: &str) -> Result<bool, Problem> {
+    let arguments = ["metadata", "--locked", "--format-version", "1"];
+    let mut command = workspace.cargo(arguments);
+    // What it prints is long and for programs.
+    succeeds(
+        command
+            .args(["--manifest-path", manifest])
+            .stdout(Stdio::null()),
+    )
 }
 
 fn lints<'a>(workspace: &'a Workspace, metadata: &Metadata) -> Vec<Check<'a>> {
@@ -135,6 +167,7 @@ const fn word(good: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::output;
 
     #[test]
     fn the_summary_names_every_check_and_counts_the_failed_ones() {
@@ -153,6 +186,36 @@ mod tests {
     fn a_check_that_cannot_be_done_has_failed() {
         let check: Check<'_> = ("x".to_owned(), Box::new(|| Err(Problem::new("gone"))));
         assert!(!carry_out(check).good);
+    }
+
+    #[test]
+    fn the_lock_file_is_looked_at_first() {
+        let workspace = Workspace::find().unwrap();
+        let metadata = workspace.metadata().unwrap();
+        let checks = checks(&workspace, &metadata, true);
+        assert_eq!(checks.first().unwrap().0, "lock file");
+    }
+
+    #[test]
+    fn a_lock_file_that_cargo_would_change_is_refused() {
+        let workspace = Workspace::empty("lock");
+        let write = |path: &str, text: &str| {
+            std::fs::write(workspace.root().join(path), text).unwrap();
+        };
+        write("lib.rs", "");
+        let package = |version: &str| {
+            let lib = "edition = \"2024\"\n[lib]\npath = \"lib.rs\"\n[workspace]\n";
+            let text = format!("[package]\nname = \"a\"\nversion = \"{version}\"\n{lib}");
+            write("Cargo.toml", &text);
+        };
+        package("1.0.0");
+        let made = output(&mut workspace.cargo(["generate-lockfile", "--offline"]));
+        let fresh = is_locked(&workspace, "Cargo.toml");
+        package("2.0.0");
+        let stale = is_locked(&workspace, "Cargo.toml");
+        std::fs::remove_dir_all(workspace.root()).unwrap();
+        assert!(made.is_ok(), "{made:?}");
+        assert_eq!((fresh.unwrap(), stale.unwrap()), (true, false));
     }
 
     #[test]

@@ -52,7 +52,7 @@ enum Task {
         #[arg(long)]
         strict: bool,
     },
-    /// Runs the quick checks in order: format, lints, docs, tests, tidy, a short chaos run.
+    /// Runs the quick checks in order: lock files, format, lints, docs, tests, tidy, a short chaos run.
     Ci {
         /// Leaves out the tests, for a caller that runs `test --strict` as well.
         #[arg(long)]
