@@ -6,6 +6,7 @@ use std::process::{ExitCode, Stdio};
 
 use crate::exit;
 use crate::problem::Problem;
+use crate::say::say;
 use crate::workspace::{Workspace, succeeds};
 
 /// The benchmark program. It is a workspace of its own: its peers are no dependency of ours.
@@ -18,7 +19,7 @@ pub(crate) fn run(
     json: Option<&Path>,
 ) -> Result<ExitCode, Problem> {
     if !workspace.root().join(MANIFEST).exists() {
-        println!("no benchmarks yet: there is no {MANIFEST}");
+        say(format_args!("no benchmarks yet: there is no {MANIFEST}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut command = workspace.cargo(["run", "--release", "--manifest-path", MANIFEST, "--"]);

@@ -4,6 +4,7 @@ use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::problem::Problem;
+use crate::say::say;
 use crate::workspace::{Metadata, Workspace, succeeds};
 use crate::{bench, chaos, exit, proof, test, tidy};
 
@@ -29,8 +30,8 @@ pub(crate) fn run(workspace: &Workspace, no_tests: bool) -> Result<ExitCode, Pro
     let ended: Vec<Ended> = checks(workspace, &metadata, no_tests)
         .into_iter()
         .map(carry_out)
-        .collect();
-    print!("{}", summary(&ended));
+        .collect::<Result<_, _>>()?;
+    say(summary(&ended).trim_end())?;
     Ok(exit(ended.iter().all(|check| check.good)))
 }
 
@@ -55,16 +56,20 @@ fn checks<'a>(workspace: &'a Workspace, metadata: &Metadata, no_tests: bool) -> 
     clippy::disallowed_methods,
     reason = "says how long a check took, decides nothing"
 )]
-fn carry_out((name, check): Check<'_>) -> Ended {
-    println!("==> {name}");
+fn carry_out((name, check): Check<'_>) -> Result<Ended, Problem> {
+    say(format_args!("==> {name}"))?;
     let start = Instant::now();
     let good = check().unwrap_or_else(|problem| {
-        eprintln!("xtask: {problem}");
+        problem.tell();
         false
     });
     let took = start.elapsed();
-    println!("    {} in {:.1} s", word(good), took.as_secs_f64());
-    Ended { name, good, took }
+    say(format_args!(
+        "    {} in {:.1} s",
+        word(good),
+        took.as_secs_f64()
+    ))?;
+    Ok(Ended { name, good, took })
 }
 
 /// The committed lock files go with the manifests: cargo has nothing to add.
@@ -130,7 +135,7 @@ fn docs(workspace: &Workspace) -> Check<'_> {
 fn tests(workspace: &Workspace) -> Check<'_> {
     let check = || {
         let counts = test::run_all(workspace, false)?;
-        println!("{counts}");
+        say(counts)?;
         Ok(counts.failed == 0)
     };
     ("tests".to_owned(), Box::new(check))
@@ -185,7 +190,7 @@ mod tests {
     #[test]
     fn a_check_that_cannot_be_done_has_failed() {
         let check: Check<'_> = ("x".to_owned(), Box::new(|| Err(Problem::new("gone"))));
-        assert!(!carry_out(check).good);
+        assert!(!carry_out(check).unwrap().good);
     }
 
     #[test]

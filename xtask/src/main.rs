@@ -2,11 +2,6 @@
 //!
 //! Exit codes: 0 all good, 1 a check failed, 2 wrong usage. `chaos` passes on the code of the
 //! program it runs.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command-line program"
-)]
 
 mod bench;
 mod chaos;
@@ -16,6 +11,7 @@ mod needs;
 mod not_run;
 mod problem;
 mod proof;
+mod say;
 mod test;
 mod tidy;
 mod workspace;
@@ -75,7 +71,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(code) => code,
         Err(problem) => {
-            eprintln!("xtask: {problem}");
+            problem.tell();
             ExitCode::FAILURE
         }
     }

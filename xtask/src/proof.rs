@@ -3,6 +3,7 @@
 use std::process::Stdio;
 
 use crate::problem::Problem;
+use crate::say::say;
 use crate::workspace::{Workspace, output, spoken};
 
 /// The freestanding program, a workspace of its own.
@@ -14,10 +15,10 @@ const DUPLICATE: &str = "E0152";
 /// Builds and runs the program, and sees the same program fail to build once a dependency brings std.
 pub(crate) fn holds(workspace: &Workspace) -> Result<bool, Problem> {
     let printed = output(&mut workspace.cargo(["run", "--quiet", "--manifest-path", MANIFEST]))?;
-    print!("{printed}");
+    say(printed.trim_end())?;
     let proven = printed.contains("without std: ");
     if !proven {
-        println!("the freestanding program did not come to its end");
+        say("the freestanding program did not come to its end")?;
     }
     let leaking = ["build", "--manifest-path", MANIFEST, "--features", "leak"];
     let mut command = workspace.cargo(leaking);
@@ -28,7 +29,9 @@ pub(crate) fn holds(workspace: &Workspace) -> Result<bool, Problem> {
         .map_err(Problem::caused(spoken(&command)))?;
     let seen = !leak.status.success() && String::from_utf8_lossy(&leak.stderr).contains(DUPLICATE);
     if !seen {
-        println!("std was let in on purpose, and the build did not fail with {DUPLICATE}");
+        say(format_args!(
+            "std was let in on purpose, and the build did not fail with {DUPLICATE}"
+        ))?;
     }
     Ok(proven && seen)
 }

@@ -13,6 +13,7 @@ use crate::exit;
 use crate::needs;
 use crate::not_run::{self, settle};
 use crate::problem::Problem;
+use crate::say::say;
 use crate::workspace::{Metadata, Workspace, spoken};
 
 /// How long a process that a test left behind may keep the output open after its runner is gone.
@@ -21,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Runs every test; the counts are the last line.
 pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<ExitCode, Problem> {
     let counts = run_all(workspace, strict)?;
-    println!("{counts}");
+    say(counts)?;
     Ok(exit(counts.failed == 0))
 }
 
@@ -36,11 +37,11 @@ pub(crate) fn run_all(workspace: &Workspace, strict: bool) -> Result<Counts, Pro
 
     let mut failed = 0_u64;
     if !not_run.is_empty() {
-        println!("checks that were not run:");
+        say("checks that were not run:")?;
     }
     for check in &not_run {
         let judged = check.judge(&needs::probe(check.need()), strict);
-        println!("  {}", judged.words);
+        say(format_args!("  {}", judged.words))?;
         failed = failed.saturating_add(u64::from(judged.failed));
     }
     Ok(settle(counts, &not_run, failed))
@@ -77,7 +78,7 @@ fn run_runners(workspace: &Workspace, metadata: &Metadata, file: &Path) -> Resul
         let arguments = ["nextest", "run", "--profile", "ci", "--no-fail-fast"];
         runner(workspace, &arguments, Runner::Nextest, file)?
     } else {
-        println!("cargo-nextest is not here: plain cargo test runs the tests");
+        say("cargo-nextest is not here: plain cargo test runs the tests")?;
         let targets = [
             "test",
             "--lib",

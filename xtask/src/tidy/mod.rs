@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use self::source::Source;
 use crate::exit;
 use crate::problem::Problem;
+use crate::say::say;
 use crate::workspace::{Workspace, output};
 
 /// One thing to put right, at a place.
@@ -66,9 +67,9 @@ pub(crate) fn is_clean(workspace: &Workspace) -> Result<bool, Problem> {
     findings.sort();
     findings.dedup();
     for finding in &findings {
-        println!("{finding}");
+        say(finding)?;
     }
-    println!("tidy: {} findings", findings.len());
+    say(format_args!("tidy: {} findings", findings.len()))?;
     Ok(findings.is_empty())
 }
 
