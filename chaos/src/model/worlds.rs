@@ -51,6 +51,21 @@ const PROCESSES: &[Verb] = &[
     Verb::Proof,
 ];
 
+/// What sessions do that a server keeps: they have no term.
+const SERVERS: &[Verb] = &[
+    Verb::Touch,
+    Verb::Operate,
+    Verb::Disconnect,
+    Verb::Wait,
+    Verb::WaitUntil,
+    Verb::Cancel,
+    Verb::Abandon,
+    Verb::Adopt,
+    Verb::Revoke,
+    Verb::Time,
+    Verb::Proof,
+];
+
 /// What sessions do again and again.
 const CLOSURE: &[Verb] = &[
     Verb::Touch,
@@ -103,6 +118,12 @@ pub(super) fn all() -> Result<Vec<World>, PolicyError> {
                 &LeasePolicy::process_bound(),
                 PROCESSES,
             )),
+        },
+        World {
+            name: "server-sessions",
+            about: "every history of 6 actions of 3 sessions that a server keeps",
+            depth: Some(6),
+            kind: Kind::Registry(setup(3, &NESTED, &LeasePolicy::server_session(), SERVERS)),
         },
         World {
             name: "two-steps",

@@ -55,6 +55,7 @@ mod exploring {
                 ("closure", 46),
                 ("hosted-sessions", 80),
                 ("processes", 85),
+                ("server-sessions", 85),
                 ("two-steps", 156),
                 ("gate", 91),
             ]
