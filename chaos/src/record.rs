@@ -1,7 +1,7 @@
 //! The record of a run, for machines.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,8 @@ const SCHEMA: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct Record {
     path: PathBuf,
+    /// Where it is written first. It is there only while that takes place.
     partial: PathBuf,
-    file: File,
 }
 
 /// Why there is no record.
@@ -63,30 +63,31 @@ struct Entry<'a> {
 }
 
 impl Record {
-    /// Makes sure that the file can be written, before anything is run.
+    /// Makes sure that the file can be written, before anything is run, and leaves nothing there.
+    ///
+    /// A record never takes the place of a device, a pipe or a symbolic link.
     pub(crate) fn create(path: &Path) -> Result<Self, RecordError> {
         let fail = |why| RecordError {
             path: path.to_owned(),
             why,
         };
-        if path.is_dir() {
-            return Err(fail(io::Error::from(io::ErrorKind::IsADirectory)));
-        }
+        replaceable(path).map_err(fail)?;
         let Some(name) = path.file_name() else {
             return Err(fail(io::Error::from(io::ErrorKind::InvalidFilename)));
         };
         let mut partial = name.to_owned();
         partial.push(format!(".partial-{}", clock::arbitrary()));
         let partial = path.with_file_name(partial);
-        let file = OpenOptions::new()
+        // Only a try: a run that is killed must leave nothing behind.
+        OpenOptions::new()
             .write(true)
             .create_new(true)
             .open(&partial)
+            .and_then(|_opened| fs::remove_file(&partial))
             .map_err(fail)?;
         Ok(Self {
             path: path.to_owned(),
             partial,
-            file,
         })
     }
 
@@ -96,23 +97,50 @@ impl Record {
     }
 
     /// Writes `text` and puts it in its place.
-    pub(crate) fn put(mut self, text: io::Result<String>) -> Result<(), RecordError> {
-        let text = text.and_then(|text| {
-            self.file.write_all(text.as_bytes())?;
-            self.file.sync_all()?;
-            fs::rename(&self.partial, &self.path)
-        });
-        text.map_err(|why| RecordError {
-            path: self.path.clone(),
+    pub(crate) fn put(self, text: io::Result<String>) -> Result<(), RecordError> {
+        let written = text.and_then(|text| self.place(&text));
+        written.map_err(|why| RecordError {
+            path: self.path,
             why,
         })
     }
+
+    fn place(&self, text: &str) -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&self.partial)?;
+        let placed = file
+            .write_all(text.as_bytes())
+            .and_then(|()| file.sync_all())
+            // Somebody may have put something else there meanwhile.
+            .and_then(|()| replaceable(&self.path))
+            .and_then(|()| fs::rename(&self.partial, &self.path));
+        if placed.is_err() {
+            // The first error says more than that this failed, too.
+            let _removed = fs::remove_file(&self.partial);
+        }
+        placed
+    }
 }
 
-impl Drop for Record {
-    fn drop(&mut self) {
-        // After the rename there is nothing left to remove.
-        let _gone = fs::remove_file(&self.partial);
+/// Makes sure that a file here, if there is one, is one that a record may take the place of.
+fn replaceable(path: &Path) -> io::Result<()> {
+    let kind = match fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if kind.is_file() {
+        Ok(())
+    } else if kind.is_dir() {
+        Err(io::Error::from(io::ErrorKind::IsADirectory))
+    } else if kind.is_symlink() {
+        let why = "it is a symbolic link, and a record replaces only a regular file";
+        Err(io::Error::other(why))
+    } else {
+        let why = "it is there, and a record replaces only a regular file";
+        Err(io::Error::other(why))
     }
 }
 

@@ -1,7 +1,10 @@
 //! The command as people and scripts use it.
 
+use std::io::Read as _;
+#[cfg(unix)]
+use std::path::Path;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use chaos::scenario::Suite;
 
@@ -90,6 +93,66 @@ fn a_record_that_cannot_be_written_is_refused_before_anything_is_run() {
     let missing = folder.join("missing/run.json");
     check_refused(&["--json", missing.to_str().unwrap()], "cannot write");
     check_refused(&["--json", folder.to_str().unwrap()], "cannot write");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+}
+
+/// A record is refused and does not take the place of this node.
+#[cfg(unix)]
+#[track_caller]
+fn check_node_stays(node: &Path) {
+    use std::os::unix::fs::FileTypeExt as _;
+
+    let before = std::fs::symlink_metadata(node).unwrap().file_type();
+    check_refused(
+        &[
+            "--scenario",
+            "sim-stale-holder",
+            "--json",
+            node.to_str().unwrap(),
+        ],
+        "regular file",
+    );
+    let after = std::fs::symlink_metadata(node).unwrap().file_type();
+    assert_eq!(after.is_fifo(), before.is_fifo());
+    assert_eq!(after.is_symlink(), before.is_symlink());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_record_never_takes_the_place_of_a_fifo_or_a_symbolic_link() {
+    let folder = folder("node");
+    let fifo = folder.join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    check_node_stays(&fifo);
+    let file = folder.join("file");
+    std::fs::write(&file, "kept").unwrap();
+    let link = folder.join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    check_node_stays(&link);
+    let dangling = folder.join("dangling");
+    std::os::unix::fs::symlink("nothing", &dangling).unwrap();
+    check_node_stays(&dangling);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 4);
+}
+
+#[test]
+fn a_run_that_is_killed_leaves_no_part_of_a_record() {
+    let folder = folder("killed");
+    let file = folder.join("run.json");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_chaos"))
+        .args(["--scenario", "sim-sessions", "--time", "60s", "--json"])
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It says what it runs once the record can be written.
+    let mut byte = [0];
+    run.stderr.as_mut().unwrap().read_exact(&mut byte).unwrap();
+    run.kill().unwrap();
+    run.wait().unwrap();
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }
 
