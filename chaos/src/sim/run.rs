@@ -1,7 +1,7 @@
 //! Runs histories, on all processors, and reports.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use super::config::Terms;
@@ -132,30 +132,33 @@ impl Play {
 
 /// What all workers share.
 struct Board {
-    next: AtomicU64,
-    end: u64,
+    /// How many histories were begun. Counted from 0, as a seed may be the last number there is.
+    begun: AtomicU64,
+    /// How many there are to begin.
+    wanted: u64,
+    /// A rule is broken, so no more are begun.
+    stop: AtomicBool,
     sum: Mutex<Sum>,
 }
 
 #[derive(Default)]
 struct Sum {
     counts: Counts,
-    /// The broken history with the smallest seed.
-    broken: Option<(u64, History)>,
+    /// The broken history that was begun first, with its place and its seed.
+    broken: Option<(u64, u64, History)>,
 }
 
 /// Plays histories over `D` until the seeds or the time are used up, or a rule is broken.
 pub fn play<D: Driver>(name: &'static str, play: Play, context: &Context<'_>) -> Report {
     let watch = Stopwatch::start();
+    let wanted = context.seeds.unwrap_or(u64::MAX);
     let board = Board {
-        next: AtomicU64::new(context.seed),
-        end: context
-            .seeds
-            .map_or(u64::MAX, |seeds| context.seed.saturating_add(seeds)),
+        begun: AtomicU64::new(0),
+        wanted,
+        stop: AtomicBool::new(false),
         sum: Mutex::new(Sum::default()),
     };
     let workers = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let wanted = context.seeds.unwrap_or(u64::MAX);
     let workers = workers
         .min(usize::try_from(wanted).unwrap_or(usize::MAX))
         .max(1);
@@ -174,12 +177,14 @@ pub fn play<D: Driver>(name: &'static str, play: Play, context: &Context<'_>) ->
 
 /// Plays one history after the other.
 fn work<D: Driver>(name: &str, play: Play, context: &Context<'_>, board: &Board) {
-    loop {
-        let seed = board.next.fetch_add(1, Ordering::Relaxed);
+    while !board.stop.load(Ordering::Relaxed) {
+        let place = board.begun.fetch_add(1, Ordering::Relaxed);
         // The first history is played whatever the time, so that a run never claims to pass on nothing.
-        if seed >= board.end || (context.time_is_up() && seed > context.seed) {
+        if place >= board.wanted || (context.time_is_up() && place > 0) {
             return;
         }
+        // After the last number there is comes 0.
+        let seed = context.seed.wrapping_add(place);
         let history = history::draw::<D>(play.terms(seed), seed);
         let mut sum = board
             .sum
@@ -187,10 +192,14 @@ fn work<D: Driver>(name: &str, play: Play, context: &Context<'_>, board: &Board)
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         sum.counts.merge(&history.counts);
         if history.breach.is_some() {
-            // Smaller seeds are in work already, so the smallest broken one is found.
-            board.next.store(board.end, Ordering::Relaxed);
-            if sum.broken.as_ref().is_none_or(|(broken, _)| seed < *broken) {
-                sum.broken = Some((seed, history));
+            // Those before it are in work already, so the first broken one is found.
+            board.stop.store(true, Ordering::Relaxed);
+            if sum
+                .broken
+                .as_ref()
+                .is_none_or(|(first, _, _)| place < *first)
+            {
+                sum.broken = Some((place, seed, history));
             }
             return;
         }
@@ -224,8 +233,12 @@ fn report<D: Driver>(
         "{histories} histories of {steps} steps from seed {}, {rate} a second",
         context.seed
     ));
+    if histories == 0 {
+        let what = "no history was played";
+        report.violated(Violation::new(Rule::EffectsAreSeen.name(), what));
+    }
     match sum.broken {
-        Some((seed, history)) => {
+        Some((_place, seed, history)) => {
             context.progress.show(&format!(
                 "{name}: seed {seed} breaks a rule, making it short"
             ));

@@ -156,6 +156,29 @@ fn a_run_that_is_killed_leaves_no_part_of_a_record() {
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }
 
+#[track_caller]
+fn check_played_from_the_last_seed(seeds: &str) {
+    let output = chaos(&[
+        "--scenario",
+        "sim-sessions",
+        "--seed",
+        "18446744073709551615",
+        "--seeds",
+        seeds,
+        "--time",
+        "5s",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = text(&output.stdout);
+    assert!(told.contains(&format!("  {seeds} histories of ")), "{told}");
+}
+
+#[test]
+fn a_run_from_the_last_seed_plays_as_many_histories_as_were_asked_for() {
+    check_played_from_the_last_seed("1");
+    check_played_from_the_last_seed("3");
+}
+
 #[test]
 fn arguments_that_mean_nothing_are_refused_by_name() {
     check_refused(&["--scenario", "sim-nothing"], "no scenario `sim-nothing`");

@@ -61,3 +61,9 @@ fn one_seed_is_one_history_byte_for_byte() {
         }
     }
 }
+
+#[test]
+fn no_history_at_all_does_not_pass() {
+    let report = run::<Shipped>(Play::Sessions, 0);
+    assert!(matches!(report.result, Judgement::Failed { .. }));
+}
