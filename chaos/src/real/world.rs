@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -185,8 +186,17 @@ impl Process {
         }
     }
 
+    /// Tells it something. Of one that is gone already, it says why that one is gone.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), Problem> {
-        send(&mut self.stdin, message).tried(format_args!("telling {}", self.name))
+        let sent = send(&mut self.stdin, message);
+        if matches!(&sent, Err(error) if error.kind() == ErrorKind::BrokenPipe) {
+            // Its last word may be what the machine lacks. After it comes the end of the stream,
+            // which is a problem, too.
+            loop {
+                let _said_before: Value = self.hear(PROMPT)?;
+            }
+        }
+        sent.tried(format_args!("telling {}", self.name))
     }
 
     pub(crate) fn hear<T: DeserializeOwned>(&mut self, within: Duration) -> Result<T, Problem> {
@@ -448,4 +458,29 @@ pub(crate) fn stat(number: i32) -> Result<Stat, Problem> {
     let path = format!("/proc/{number}/stat");
     let line = std::fs::read(&path).tried(&path)?;
     Stat::parse(&line).tried(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_child_lacked_is_heard_although_it_can_no_longer_be_told_anything() {
+        let lacks = r#"{"Err":{"Missing":{"need":"set-tid","reason":"read-only"}}}"#;
+        let mut command = Command::new("echo");
+        command.arg(lacks);
+        let mut process = Process::start("child", command).unwrap();
+        assert!(process.has_exited(PROMPT).unwrap());
+        let problem = process.send(&()).unwrap_err();
+        assert_eq!(problem.to_string(), "set-tid: read-only");
+    }
+
+    #[test]
+    fn child_that_is_gone_without_a_word_is_named() {
+        let mut process = Process::start("child", Command::new("true")).unwrap();
+        assert!(process.has_exited(PROMPT).unwrap());
+        let problem = process.send(&()).unwrap_err();
+        assert!(matches!(problem, Problem::Broken(_)), "{problem:?}");
+        assert!(problem.to_string().contains("child"), "{problem}");
+    }
 }
