@@ -21,7 +21,7 @@ use super::lines::{readable, send};
 use super::problem::{Need, Problem, Tried as _};
 use super::story::Story;
 use super::sys;
-use super::wire::{Started, Starter};
+use super::wire::{SOCKET, Started, Starter};
 use super::world::next_number;
 use crate::clock::Deadline;
 
@@ -84,6 +84,8 @@ fn attempt(
     deadline: Deadline,
     rights: Rights,
 ) -> Result<Story, Problem> {
+    // Every role is started through it.
+    std::fs::read_link(SELF).needs(Need::ProcMount, SELF)?;
     let folder = Folder::make()?;
     let mut command = Command::new(program);
     command
@@ -159,6 +161,9 @@ fn end(launcher: &mut Child) -> Result<(), Problem> {
     Ok(())
 }
 
+/// The longest path of a socket, with which the kernel wants a zero.
+const SOCKET_PATH: usize = 107;
+
 /// A folder that is removed with all that is in it.
 #[derive(Debug)]
 struct Folder {
@@ -169,10 +174,16 @@ impl Folder {
     fn make() -> Result<Self, Problem> {
         use std::os::unix::fs::DirBuilderExt as _;
 
-        let name = u128::from_ne_bytes(random());
-        let path = std::env::temp_dir().join(format!("lease-chaos-{name:032x}"));
+        let name = format!("lease-chaos-{:032x}", u128::from_ne_bytes(random()));
+        let mut path = std::env::temp_dir().join(&name);
+        if path.join(SOCKET).as_os_str().len() > SOCKET_PATH {
+            path = Path::new("/tmp").join(name);
+        }
         let mut builder = std::fs::DirBuilder::new();
-        builder.mode(0o700).create(&path).tried(path.display())?;
+        builder
+            .mode(0o700)
+            .create(&path)
+            .needs(Need::ScratchFolder, path.display())?;
         Ok(Self { path })
     }
 }

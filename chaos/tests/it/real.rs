@@ -280,6 +280,69 @@ fn killing_the_launcher_ends_every_process_of_a_scenario() {
     );
 }
 
+/// Runs one scenario from the command line and returns its exit code and what it told.
+fn command(mut command: Command) -> (Option<i32>, String) {
+    let output = command
+        .args(["--scenario", "real-kill-exited", "--seed", "1"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    (output.status.code(), told)
+}
+
+#[test]
+fn scenario_without_a_folder_for_temporary_files_is_not_run() {
+    let folder = Folder::new();
+    let mut chaos = Command::new(env!("CARGO_BIN_EXE_chaos"));
+    chaos.env("TMPDIR", folder.0.join("missing"));
+    let (code, told) = command(chaos);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(
+        told.contains("not run  real-kill-exited: scratch-folder: "),
+        "{told}"
+    );
+}
+
+#[test]
+fn scenario_makes_do_with_a_temporary_folder_whose_path_is_too_long_for_a_socket() {
+    let test = "scenario_makes_do_with_a_temporary_folder_whose_path_is_too_long_for_a_socket";
+    let folder = Folder::new();
+    let long = folder.0.join("long".repeat(30));
+    std::fs::create_dir(&long).unwrap();
+    let mut chaos = Command::new(env!("CARGO_BIN_EXE_chaos"));
+    chaos.env("TMPDIR", long);
+    let (code, told) = command(chaos);
+    match code {
+        Some(0) => {}
+        Some(3) => not_run(test, "user-namespaces", told.trim()),
+        _ => panic!("{told}"),
+    }
+}
+
+/// The program in a mount namespace of its own, where nothing shows in `/proc`.
+fn without_proc() -> Command {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
+    unshare.args(["mount -t tmpfs none /proc || exit 77; exec \"$@\"", "sh"]);
+    unshare.arg(env!("CARGO_BIN_EXE_chaos"));
+    unshare
+}
+
+#[test]
+fn scenario_without_proc_is_not_run() {
+    let test = "scenario_without_proc_is_not_run";
+    let hides_proc = without_proc().arg("--list").stdout(Stdio::null()).status();
+    if !hides_proc.is_ok_and(|status| status.success()) {
+        return not_run(test, "tmpfs", "a tmpfs cannot hide /proc");
+    }
+    let (code, told) = command(without_proc());
+    assert_eq!(code, Some(3), "{told}");
+    assert!(
+        told.contains("not run  real-kill-exited: proc-mount: "),
+        "{told}"
+    );
+}
+
 fn ended(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_some()
 }
