@@ -73,7 +73,6 @@ tales! {
 /// A scenario is short, so it is told to its end whatever the time of the run is; one that hangs is
 /// ended and has failed.
 pub fn run_by(program: &Path, name: &str, context: &Context<'_>) -> Report {
-    context.progress.show(name);
     tell(program, name, context.seed, Deadline::within(LONGEST)).judge()
 }
 

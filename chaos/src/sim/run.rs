@@ -164,9 +164,9 @@ pub fn play<D: Driver>(name: &'static str, play: Play, context: &Context<'_>) ->
         .max(1);
     thread::scope(|scope| {
         for _ in 1..workers {
-            scope.spawn(|| work::<D>(name, play, context, &board));
+            scope.spawn(|| work::<D>(play, context, &board));
         }
-        work::<D>(name, play, context, &board);
+        work::<D>(play, context, &board);
     });
     let sum = board
         .sum
@@ -176,7 +176,7 @@ pub fn play<D: Driver>(name: &'static str, play: Play, context: &Context<'_>) ->
 }
 
 /// Plays one history after the other.
-fn work<D: Driver>(name: &str, play: Play, context: &Context<'_>, board: &Board) {
+fn work<D: Driver>(play: Play, context: &Context<'_>, board: &Board) {
     while !board.stop.load(Ordering::Relaxed) {
         let place = board.begun.fetch_add(1, Ordering::Relaxed);
         // The first history is played whatever the time, so that a run never claims to pass on nothing.
@@ -206,9 +206,7 @@ fn work<D: Driver>(name: &str, play: Play, context: &Context<'_>, board: &Board)
         let played = sum.counts.get(Count::Histories);
         drop(sum);
         if played.is_multiple_of(256) {
-            context
-                .progress
-                .show(&format!("{name}: {played} histories"));
+            context.progress.show(&format!("{played} histories"));
         }
     }
 }
@@ -239,9 +237,9 @@ fn report<D: Driver>(
     }
     match sum.broken {
         Some((_place, seed, history)) => {
-            context.progress.show(&format!(
-                "{name}: seed {seed} breaks a rule, making it short"
-            ));
+            context
+                .progress
+                .show(&format!("seed {seed} breaks a rule, making it short"));
             report.violated(violation::<D>(name, seed, &history));
         }
         None => {

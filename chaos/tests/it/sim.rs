@@ -1,9 +1,10 @@
 //! The simulation.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
 use chaos::clock::Deadline;
-use chaos::scenario::{Context, Judgement, Report, Silent};
+use chaos::scenario::{Context, Judgement, Progress, Report, Silent};
 use chaos::sim::{Driver, Plain, Play, Shipped, play, transcript};
 
 const TERMS: [Play; 4] = [
@@ -60,6 +61,27 @@ fn one_seed_is_one_history_byte_for_byte() {
             );
         }
     }
+}
+
+/// Keeps what is shown.
+#[derive(Default)]
+struct Kept(Mutex<Vec<String>>);
+
+impl Progress for Kept {
+    fn show(&self, line: &str) {
+        self.0.lock().unwrap().push(line.to_owned());
+    }
+}
+
+#[test]
+fn progress_leaves_the_name_to_whoever_shows_it() {
+    let kept = Kept::default();
+    let deadline = Deadline::within(Duration::from_secs(60));
+    let context = Context::new(1, Some(600), deadline, &kept);
+    let report = play::<Shipped>("sim-test", Play::Sessions, &context);
+    assert_eq!(report.result, Judgement::Passed);
+    let lines = kept.0.into_inner().unwrap();
+    assert_eq!(lines, ["256 histories", "512 histories"]);
 }
 
 #[test]
