@@ -12,45 +12,101 @@ mod rounds;
 mod rows;
 mod sys;
 
+use std::fs::File;
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use crate::report::Row;
+
+/// A group of rows: its name, and what measures it.
+type Group = (&'static str, fn() -> Vec<Row>);
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Options {
+    check: bool,
+    json: Option<String>,
+    only: Option<String>,
+}
+
 fn main() -> ExitCode {
-    let mut check = false;
-    let mut json = None;
-    let mut only = None;
-    let mut arguments = std::env::args().skip(1);
+    let ended = options(std::env::args().skip(1)).and_then(|options| run(&options, &rows::GROUPS));
+    match ended {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(missed) => {
+            eprintln!("bench: {missed} rows are beyond twice their goal");
+            ExitCode::from(1)
+        }
+        Err(problem) => {
+            eprintln!("bench: {problem}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options::default();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--check" => check = true,
-            "--json" => json = arguments.next(),
-            "--only" => only = arguments.next(),
+            "--check" => options.check = true,
+            "--json" => options.json = Some(arguments.next().ok_or("--json needs a FILE")?),
+            "--only" => options.only = Some(arguments.next().ok_or("--only needs a GROUP")?),
             // What cargo itself passes to a benchmark.
             "--bench" => {}
             other => {
-                eprintln!(
-                    "bench: unknown argument {other}; known are --check, --json FILE, --only GROUP"
-                );
-                return ExitCode::from(2);
+                return Err(format!(
+                    "unknown argument {other}; known are --check, --json FILE, --only GROUP"
+                ));
             }
         }
     }
+    Ok(options)
+}
+
+/// Measures, tells, and says how many rows a check found beyond twice their goal.
+fn run(options: &Options, groups: &[Group]) -> Result<usize, String> {
+    // Before the measuring: it takes minutes, which a wrong name would waste.
+    let json = options.json.as_deref().map(create).transpose()?;
     let mut rows = Vec::new();
-    for (name, measure) in rows::GROUPS {
-        if only.as_ref().is_none_or(|only| only == name) {
+    for (name, measure) in groups {
+        if options.only.as_ref().is_none_or(|only| only == name) {
             rows.extend(measure());
         }
     }
     print!("{}", report::text(&rows));
-    if let Some(file) = json
-        && let Err(problem) = std::fs::write(&file, report::json(&rows))
-    {
-        eprintln!("bench: {file}: {problem}");
-        return ExitCode::from(2);
+    if let Some((name, mut file)) = json {
+        file.write_all(report::json(&rows).as_bytes())
+            .map_err(|cause| format!("{name}: {cause}"))?;
     }
     let missed = rows.iter().filter(|row| row.misses_goal_twice()).count();
-    if check && missed > 0 {
-        eprintln!("bench: {missed} rows are beyond twice their goal");
-        return ExitCode::from(1);
+    Ok(if options.check { missed } else { 0 })
+}
+
+fn create(name: &str) -> Result<(&str, File), String> {
+    File::create(name)
+        .map(|file| (name, file))
+        .map_err(|cause| format!("cannot write the numbers into {name}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_refused_before_anything_is_measured() {
+        let words = ["--check", "--json", "/no-such-folder/x.json"];
+        let options = options(words.map(str::to_owned).into_iter()).unwrap();
+        let never: Group = ("never", || panic!("measured"));
+        let problem = run(&options, &[never]).unwrap_err();
+        assert!(
+            problem.starts_with("cannot write the numbers into /no-such-folder/x.json: "),
+            "{problem}"
+        );
     }
-    ExitCode::SUCCESS
+
+    #[test]
+    fn an_argument_without_its_value_is_refused() {
+        let problem = options(["--json".to_owned()].into_iter()).err();
+        assert_eq!(problem.as_deref(), Some("--json needs a FILE"));
+    }
 }
