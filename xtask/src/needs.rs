@@ -2,6 +2,9 @@
 //!
 //! A probe does the thing and sees its effect; a version number proves nothing inside a container.
 
+use std::env::temp_dir;
+use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Whether the machine has what a check needs.
@@ -17,8 +20,11 @@ pub(crate) enum Presence {
 
 type Probe = fn() -> Presence;
 
+/// A Unix socket has a path of at most about 100 bytes; a test names its folder and socket below.
+const SCRATCH_BYTES: usize = 60;
+
 /// Every need that a test may name.
-const NEEDS: [(&str, Probe); 11] = [
+const NEEDS: [(&str, Probe); 12] = [
     ("linux", linux),
     ("mount-namespaces", || unshare(&["--mount"], "true")),
     ("pid-namespaces", || unshare(&["--pid", "--fork"], "true")),
@@ -27,6 +33,7 @@ const NEEDS: [(&str, Probe); 11] = [
         unshare(&["--pid", "--fork", "--mount-proc"], "true")
     }),
     ("root", root),
+    ("scratch-folder", || scratch_folder(&temp_dir())),
     ("set-tid", set_tid),
     ("strace", || sees("strace", &["-o", "/dev/null", "true"])),
     ("time-namespaces", || {
@@ -51,6 +58,24 @@ fn linux() -> Presence {
         Presence::Here
     } else {
         Presence::Missing(format!("this is {}", std::env::consts::OS))
+    }
+}
+
+/// A folder in which a test can write, and bind a Unix socket in a folder of its own.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a name for a file, not an identity"
+)]
+fn scratch_folder(folder: &Path) -> Presence {
+    let name = folder.display();
+    let bytes = folder.as_os_str().len();
+    if bytes >= SCRATCH_BYTES {
+        return Presence::Missing(format!("the path {name} has {bytes} bytes"));
+    }
+    let file = folder.join(format!("xtask-probe-{}", std::process::id()));
+    match fs::write(&file, "probe").and_then(|()| fs::remove_file(&file)) {
+        Ok(()) => Presence::Here,
+        Err(error) => Presence::Missing(format!("{name}: {error}")),
     }
 }
 
@@ -127,6 +152,7 @@ fn pidfs() -> Presence {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workspace::Workspace;
 
     #[test]
     fn a_need_that_nobody_knows_cannot_be_told() {
@@ -139,6 +165,28 @@ mod tests {
         assert_eq!(refused, Presence::Missing("sh: no such thing".to_owned()));
         assert!(matches!(sees("no-such-program", &[]), Presence::Untold(_)));
         assert_eq!(sees("true", &[]), Presence::Here);
+    }
+
+    #[test]
+    fn a_scratch_folder_is_there_can_be_written_and_has_a_short_path() {
+        let scratch = Workspace::empty("scratch");
+        let long = scratch.root().join("x".repeat(SCRATCH_BYTES));
+        fs::create_dir(&long).unwrap();
+        let probes = [
+            scratch_folder(scratch.root()),
+            scratch_folder(&long),
+            scratch_folder(Path::new("/no-such-folder")),
+        ];
+        fs::remove_dir_all(scratch.root()).unwrap();
+
+        let [short, long, missing] = probes;
+        // A temporary folder with a long path is not this test's business.
+        if scratch.root().as_os_str().len() < SCRATCH_BYTES {
+            assert_eq!(short, Presence::Here);
+        }
+        assert!(matches!(long, Presence::Missing(why) if why.ends_with(" bytes")));
+        assert!(matches!(missing, Presence::Missing(why) if why.contains("/no-such-folder: ")));
+        assert!(!matches!(probe("scratch-folder"), Presence::Untold(_)));
     }
 
     #[test]
