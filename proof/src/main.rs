@@ -27,9 +27,15 @@ fn prove() -> Result<String, String> {
     let new = granted(&mut registry, "ag-2", 31)?;
     let mut gate = FenceGate::new();
     gate.enter(&new.at.token).map_err(text)?;
-    let fenced = gate.enter(&old.at.token).err().ok_or("an older token was let in\n")?;
+    let fenced = gate
+        .enter(&old.at.token)
+        .err()
+        .ok_or("an older token was let in\n")?;
     let receipts = registry.take_receipts().receipts;
-    let lines: String = receipts.iter().map(|receipt| format!("{receipt}\n")).collect();
+    let lines: String = receipts
+        .iter()
+        .map(|receipt| format!("{receipt}\n"))
+        .collect();
     Ok(format!("{lines}without std: {fenced}\n"))
 }
 

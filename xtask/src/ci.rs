@@ -106,6 +106,16 @@ fn lints<'a>(workspace: &'a Workspace, metadata: &Metadata) -> Vec<Check<'a>> {
         cargo(workspace, "fmt", &["fmt", "--all", "--", "--check"]),
         clippy("clippy", &["--workspace", "--all-features"]),
     ];
+    // Each is a workspace of its own, which `--all` and `--workspace` leave out.
+    for (name, manifest) in [("bench", bench::MANIFEST), ("proof", proof::MANIFEST)] {
+        let arguments = ["fmt", "--manifest-path", manifest, "--check"];
+        checks.push(cargo(workspace, &format!("fmt, {name}"), &arguments));
+    }
+    // Not the proof: a freestanding program has no targets for tests.
+    checks.push(clippy(
+        "clippy, bench",
+        &["--manifest-path", bench::MANIFEST],
+    ));
     // Alone and bare, because the features of a neighbour can hide an error.
     for package in metadata
         .packages
@@ -224,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_library_is_linted_alone() {
+    fn every_library_is_linted_alone_and_the_programs_apart_are_linted_too() {
         let workspace = Workspace::find().unwrap();
         let metadata = workspace.metadata().unwrap();
         let checks = lints(&workspace, &metadata);
@@ -232,6 +242,9 @@ mod tests {
         for name in [
             "fmt",
             "clippy",
+            "fmt, bench",
+            "fmt, proof",
+            "clippy, bench",
             "clippy, lease-core alone",
             "clippy, lease-procfs alone",
         ] {
