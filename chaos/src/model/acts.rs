@@ -74,6 +74,7 @@ fn requests(setup: &Setup, world: &World, (who, key): (usize, usize), acts: &mut
         acts.push(ask(wait, Sights::None));
         if let Some((first, _)) = first {
             acts.extend(SIGHTS.map(|sight| ask(wait, Sights::All(sight))));
+            acts.push(ask(wait, Sights::Disagreeing));
             if two {
                 acts.push(ask(wait, Sights::Of(first, Sight::Dead)));
             }
@@ -158,6 +159,7 @@ pub(super) fn tell(setup: &Setup, act: Act) -> String {
             let seen = match seen {
                 Sights::None => String::new(),
                 Sights::All(sight) => format!(", every holder seen {sight}"),
+                Sights::Disagreeing => ", every holder seen dead and unknown".to_owned(),
                 Sights::Of(place, sight) => format!(", the holder of {} seen {sight}", key(place)),
             };
             format!("{} asks for {}{waits}{seen}", who(asks), key(wanted))

@@ -246,7 +246,7 @@ impl Stepped<'_> {
             Act::Acquire { seen, .. } => match seen {
                 Sights::All(sight) => sight == Sight::Dead,
                 Sights::Of(at, sight) => at == key && sight == Sight::Dead,
-                Sights::None => false,
+                Sights::Disagreeing | Sights::None => false,
             },
             Act::Observe(at, sight)
             | Act::ReleaseExited(at, sight)
@@ -261,6 +261,7 @@ impl Stepped<'_> {
             Act::Acquire { seen, .. } => match seen {
                 Sights::All(sight) => sight != Sight::Dead,
                 Sights::Of(at, sight) => at == key && sight != Sight::Dead,
+                Sights::Disagreeing => true,
                 Sights::None => false,
             },
             Act::Observe(at, sight) => at == key && sight != Sight::Dead,

@@ -69,6 +69,8 @@ pub(super) enum Sights {
     All(Sight),
     /// Of the holder at one resource.
     Of(Place, Sight),
+    /// Two of every holder: dead, and unknown.
+    Disagreeing,
 }
 
 /// One thing that can happen.
@@ -608,10 +610,18 @@ impl World {
 
     pub(super) fn answers(&self, setup: &Setup, seen: Sights) -> Vec<Answer> {
         self.leases(setup)
-            .filter_map(|(key, lease)| match seen {
-                Sights::None => None,
-                Sights::All(sight) => Some(answer(lease, sight)),
-                Sights::Of(place, sight) => (place == key).then(|| answer(lease, sight)),
+            .flat_map(|(key, lease)| {
+                let sights = match seen {
+                    Sights::All(sight) => [Some(sight), None],
+                    Sights::Of(place, sight) => [(place == key).then_some(sight), None],
+                    Sights::Disagreeing if key == 0 => [Some(Sight::Dead), Some(Sight::Unknown)],
+                    Sights::Disagreeing => [Some(Sight::Unknown), Some(Sight::Dead)],
+                    Sights::None => [None, None],
+                };
+                sights
+                    .into_iter()
+                    .flatten()
+                    .map(|sight| answer(lease, sight))
             })
             .collect()
     }
