@@ -51,6 +51,8 @@ variants! {
         "The gate lets in another lease with the generation of the newest writer.",
     ExpiresAtItsMoment = "expires-at-its-moment":
         "A term is over at its last moment, not after it.",
+    FirstVerdictCounts = "first-verdict-counts":
+        "Of verdicts that disagree the first one counts.",
     GenerationRepeats = "generation-repeats":
         "The counter of generations stands still.",
     HandOverOverlaps = "hand-over-overlaps":

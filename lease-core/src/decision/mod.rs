@@ -225,7 +225,7 @@ impl<'a, H: Holder> Case<'a, H> {
         let first = &counting.next()?.verdict;
         let stands = |verdict: &&Verdict| !matches!(verdict, Verdict::Dead(_));
         let mut others = counting.map(|answer| &answer.verdict);
-        if stands(&first) {
+        if stands(&first) || planted!(FirstVerdictCounts) {
             Some(first)
         } else {
             others.find(stands).or(Some(first))
