@@ -223,16 +223,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             {
                 continue;
             }
-            let mut after = None;
             let mut candidates = match &cause {
-                Cause::Freed(key) => Some(Candidates::of(&self.store, key)),
-                Cause::Holds(_) | Cause::Proven => None,
+                Cause::Freed(key) => Candidates::of(&self.store, key),
+                Cause::Holds(_) | Cause::Proven => Candidates::default(),
             };
-            while let Some(waiter) = match (&mut candidates, &cause) {
-                (Some(candidates), Cause::Freed(key)) => candidates.next(&self.store, key),
-                _ => self.next_candidate(&cause, after),
-            } {
-                after = Some(waiter);
+            while let Some(waiter) = self.next_candidate(&cause, &mut candidates) {
                 let served = self.serve(waiter, &mut causes, turn);
                 // Who got the freed key, or one above it, is in the way of all others that overlap
                 // it; its own further requests are a cause of their own.
@@ -245,11 +240,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
     }
 
-    fn next_candidate(&self, cause: &Cause<H>, after: Option<WaiterId>) -> Option<WaiterId> {
+    fn next_candidate(&self, cause: &Cause<H>, candidates: &mut Candidates) -> Option<WaiterId> {
         match cause {
-            Cause::Freed(key) => self.store.next_waiter(key, after),
-            Cause::Holds(holder) => self.queue.next_of(holder, after),
-            Cause::Proven => self.queue.next(after),
+            Cause::Freed(key) => candidates.next(&self.store, key),
+            Cause::Holds(holder) => candidates.go_on(self.queue.next_of(holder, candidates.after)),
+            Cause::Proven => candidates.go_on(self.queue.next(candidates.after)),
         }
     }
 
@@ -262,10 +257,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     ) -> Option<ResourceKey> {
         let waiter = self.queue.get(id)?;
         let (key, holder) = (waiter.key.clone(), waiter.holder.clone());
-        let action = Action::Acquire {
-            holder: holder.clone(),
-            ttl: waiter.ttl,
-        };
+        let action = waiter.asks();
         let place = self.store.place(&key, None);
         let asked = Asked {
             key: &key,
@@ -362,10 +354,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let mut questions: Vec<Question<H>> = Vec::new();
         let mut known = BTreeSet::new();
         for (id, waiter) in self.queue.iter() {
-            let action = Action::Acquire {
-                holder: waiter.holder.clone(),
-                ttl: waiter.ttl,
-            };
+            let action = waiter.asks();
             let place = self.store.place(&waiter.key, None);
             let asked = Asked {
                 key: &waiter.key,
@@ -389,15 +378,17 @@ fn stands<H>(lease: &Lease<H>, seen: &Seen<'_>) -> bool {
     !lease.lapsed(seen.now) && !seen.answers.iter().any(dead)
 }
 
-/// The waiters for keys that overlap one key, the earliest first.
+/// A walk through waiters, the earliest first.
 ///
-/// Where some wait below it, they are listed once, since looking for the next one looks at all of them.
+/// Where some wait below a key, they are listed once, since looking for the next one looks at all of them.
+#[derive(Default)]
 struct Candidates {
     listed: Option<alloc::vec::IntoIter<WaiterId>>,
     after: Option<WaiterId>,
 }
 
 impl Candidates {
+    /// Those that wait for keys that overlap `key`.
     fn of<H: Holder, S: BuildHasher + Clone>(store: &Store<H, S>, key: &ResourceKey) -> Self {
         Self {
             listed: store.waiters_around(key).map(Vec::into_iter),
@@ -414,6 +405,10 @@ impl Candidates {
             Some(listed) => listed.next(),
             None => store.next_waiter(key, self.after),
         };
+        self.go_on(next)
+    }
+
+    fn go_on(&mut self, next: Option<WaiterId>) -> Option<WaiterId> {
         self.after = next.or(self.after);
         next
     }

@@ -448,7 +448,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let (at, now) = (shown(action)?, turn.seen.now);
         let place = self.store.hinted(key, at)?;
         let cell = self.store.cell_at(Some(place))?;
-        let holder = self.log.keeps().then(|| self.holder_of(key)).flatten();
+        let holder = cell.lease().filter(|_| self.log.keeps());
+        let holder = holder.map(|lease| lease.holder.clone());
         let (code, detail) = match (Bearer { cell, at, now }).act(action) {
             Err(refusal) => return Some(refused(refusal)),
             Ok(Effect::Report { code, detail }) => (code, detail),

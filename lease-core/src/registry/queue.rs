@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use hashbrown::hash_map::HashMap;
 
-use crate::action::WaiterId;
+use crate::action::{Action, WaiterId};
 use crate::holder::Holder;
 use crate::key::ResourceKey;
 use crate::limits::{HOLDER_WAITERS, WAITERS};
@@ -22,6 +22,16 @@ pub(super) struct Waiter<H> {
     pub(super) ttl: Option<Duration>,
     pub(super) since: Moment,
     pub(super) deadline: Option<Moment>,
+}
+
+impl<H: Holder> Waiter<H> {
+    /// What it asks for, each time anew.
+    pub(super) fn asks(&self) -> Action<H> {
+        Action::Acquire {
+            holder: self.holder.clone(),
+            ttl: self.ttl,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

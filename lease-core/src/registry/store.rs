@@ -172,6 +172,13 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         (same && held == key).then_some(place)
     }
 
+    /// The place of `key`: the hinted one if `key` is held there.
+    fn place_of(&self, key: &ResourceKey, hint: Slot) -> Option<u32> {
+        let held = |&place: &u32| self.held_at(place).is_some_and(|(at, _)| at == key);
+        let hinted = hint.get().filter(held);
+        hinted.or_else(|| self.find(key.as_str()))
+    }
+
     /// Lets `edit` change the lease at `place`, but never its holder or its end.
     pub(super) fn edit_at(&mut self, place: u32, edit: impl FnOnce(&mut Cell<H>)) {
         if let Some(node) = self.node_mut(place) {
@@ -262,14 +269,19 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
                 (next, first) => next.or_else(|| first.copied()),
             };
         };
+        self.around(key, &mut look);
+        next
+    }
+
+    /// Visits the nodes above, at and below `key` at which somebody may wait.
+    fn around(&self, key: &ResourceKey, visit: &mut impl FnMut(u32)) {
         key.ancestors()
             .filter_map(|text| self.find(text))
-            .for_each(&mut look);
+            .for_each(&mut *visit);
         if let Some(place) = self.find(key.as_str()) {
-            look(place);
-            self.below(place, |node| node.waiting_below, look);
+            visit(place);
+            self.below(place, |node| node.waiting_below, visit);
         }
-        next
     }
 
     /// All waiters for keys that overlap `key`, the earliest first, if any of them waits below it.
@@ -287,11 +299,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
                     .copied(),
             );
         };
-        key.ancestors()
-            .filter_map(|text| self.find(text))
-            .for_each(&mut look);
-        look(place);
-        self.below(place, |node| node.waiting_below, look);
+        self.around(key, &mut look);
         all.sort_unstable();
         Some(all)
     }
@@ -592,10 +600,7 @@ impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
     }
 
     fn edit(&mut self, key: &ResourceKey, hint: Slot, edit: &mut dyn FnMut(&mut Cell<H>)) -> Slot {
-        let hinted = hint
-            .get()
-            .filter(|&place| self.held_at(place).is_some_and(|(at, _)| at == key));
-        let Some(place) = hinted.or_else(|| self.find(key.as_str())) else {
+        let Some(place) = self.place_of(key, hint) else {
             return Slot::NONE;
         };
         let Some(node) = self.node_mut(place) else {
@@ -607,10 +612,7 @@ impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
     }
 
     fn remove(&mut self, key: &ResourceKey, hint: Slot) {
-        let hinted = hint
-            .get()
-            .filter(|&place| self.held_at(place).is_some_and(|(at, _)| at == key));
-        let Some(place) = hinted.or_else(|| self.find(key.as_str())) else {
+        let Some(place) = self.place_of(key, hint) else {
             return;
         };
         let Some(node) = self.node_mut(place) else {
