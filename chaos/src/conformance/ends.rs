@@ -170,11 +170,7 @@ pub fn revoke_names_the_generation<S: Subject>(subject: &mut S) -> Kept {
             matches!(heard, Heard::Refused(_)),
             format!("revoke was answered with {heard:?}"),
         )?;
-        same(
-            &subject.token_of(VIEWPORT)?,
-            &Some(held.at.token),
-            "the token",
-        )?;
+        subject.is_held_under(held.at.token)?;
     }
     let revoked = subject.done(VIEWPORT, revoke(held.at.token, true))?;
     same(&revoked.code, &Code::Revoked, "the end")?;
@@ -190,11 +186,7 @@ pub fn a_restart_leaves_no_token_that_means_something_else<S: Subject>(subject: 
     let held = subject.granted(VIEWPORT, &mcp)?;
     subject.restart();
     if subject.capabilities().durable {
-        same(
-            &subject.token_of(VIEWPORT)?,
-            &Some(held.at.token),
-            "the token",
-        )?;
+        subject.is_held_under(held.at.token)?;
         subject.refused(VIEWPORT, &inp)?;
         return kept();
     }

@@ -370,6 +370,11 @@ trait Asks: Subject {
         Ok(found.map(|listed| listed.token))
     }
 
+    /// The resource of most promises is held under exactly this token.
+    fn is_held_under(&mut self, token: FencingToken) -> Result<(), String> {
+        same(&self.token_of(VIEWPORT)?, &Some(token), "the token")
+    }
+
     /// The only request that was settled, with its grant.
     fn one_settled(&mut self, waiter: WaiterId) -> Result<Grant, String> {
         let mut settled = self.settled();

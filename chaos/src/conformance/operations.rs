@@ -24,11 +24,7 @@ pub fn a_lease_stays_after_a_success<S: Subject>(subject: &mut S) -> Kept {
     let ended = subject.end(held.at, op(1), Ok(()))?;
     same(&ended.code, &Code::OperationEnded, "the end")?;
     subject.refused(VIEWPORT, &inp)?;
-    same(
-        &subject.token_of(VIEWPORT)?,
-        &Some(held.at.token),
-        "the token",
-    )?;
+    subject.is_held_under(held.at.token)?;
     kept()
 }
 
@@ -172,11 +168,7 @@ pub fn a_failed_re_entry_keeps_the_lease<S: Subject>(subject: &mut S) -> Kept {
         subject.begin(again.at, op(1), again.provenance)?;
         let ended = subject.end(again.at, op(1), Err(claimed))?;
         same(&ended.code, &Code::RetainedAfterFailure, "the end")?;
-        same(
-            &subject.token_of(VIEWPORT)?,
-            &Some(held.at.token),
-            "the token",
-        )?;
+        subject.is_held_under(held.at.token)?;
     }
     kept()
 }
@@ -193,11 +185,7 @@ pub fn a_failure_does_not_end_a_lease_that_others_use<S: Subject>(subject: &mut 
     same(&ended.code, &Code::RetainedAfterFailure, "the end")?;
     subject.refused(VIEWPORT, &inp)?;
     subject.end(again.at, op(2), Ok(()))?;
-    same(
-        &subject.token_of(VIEWPORT)?,
-        &Some(held.at.token),
-        "the token",
-    )?;
+    subject.is_held_under(held.at.token)?;
     kept()
 }
 

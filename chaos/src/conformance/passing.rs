@@ -121,7 +121,7 @@ pub fn a_grant_that_is_in_use_is_not_taken_back<S: Subject>(subject: &mut S) -> 
     subject.begin(again.at, op(1), again.provenance)?;
     let token = unwanted.at.token;
     subject.abandon(&key(VIEWPORT)?, unwanted);
-    same(&subject.token_of(VIEWPORT)?, &Some(token), "the token")?;
+    subject.is_held_under(token)?;
     subject.refused(VIEWPORT, &oth)?;
     kept()
 }
@@ -169,11 +169,7 @@ pub fn doubt_never_grants<S: Subject>(subject: &mut S) -> Kept {
         let doubt = matches!(verdict, Verdict::Unknown(_));
         let uninspectable = matches!(refusal, Refusal::Uninspectable(_));
         same(&uninspectable, &doubt, "whether the refusal is about doubt")?;
-        same(
-            &subject.token_of(VIEWPORT)?,
-            &Some(held.at.token),
-            "the token",
-        )?;
+        subject.is_held_under(held.at.token)?;
     }
     kept()
 }

@@ -27,11 +27,7 @@ pub fn a_waiter_is_served_in_the_same_call<S: Subject>(subject: &mut S) -> Kept 
         &Provenance::Created,
         "the waiter's grant",
     )?;
-    same(
-        &subject.token_of(VIEWPORT)?,
-        &Some(grant.at.token),
-        "the token",
-    )?;
+    subject.is_held_under(grant.at.token)?;
     subject.refused(VIEWPORT, &oth)?;
     kept()
 }
@@ -96,11 +92,7 @@ pub fn a_wait_ends_at_its_deadline<S: Subject>(subject: &mut S) -> Kept {
         .iter()
         .any(|receipt| receipt.change.code == Code::WaitTimedOut);
     demand(told, "the end of the wait has no receipt")?;
-    same(
-        &subject.token_of(VIEWPORT)?,
-        &Some(held.at.token),
-        "the token",
-    )?;
+    subject.is_held_under(held.at.token)?;
     kept()
 }
 
