@@ -11,6 +11,7 @@ pub mod clock;
 pub mod conformance;
 #[cfg(feature = "model")]
 pub mod model;
+mod named;
 pub mod oracle;
 pub mod real;
 pub mod scenario;

@@ -1,31 +1,14 @@
 //! What must hold in every state and at every step, by name.
 
-use std::fmt;
+use crate::named::named;
 
-/// Makes the enum, its names and its sentences from one table.
+/// Makes the laws, and the same laws as properties for the checker.
 macro_rules! laws {
     ($($name:ident = $text:literal: $about:literal,)*) => {
-        /// One law. A state in which one is broken is a counterexample.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum Law {
-            $(#[doc = $about] $name,)*
-        }
-
-        impl Law {
-            /// Every law.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// Returns the name: words joined by hyphens.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => $text,)* }
-            }
-
-            /// Returns the law in one sentence.
-            #[must_use]
-            pub const fn about(self) -> &'static str {
-                match self { $(Self::$name => $about,)* }
+        named! {
+            /// One law. A state in which one is broken is a counterexample.
+            Law {
+                $($name = $text: $about,)*
             }
         }
 
@@ -87,12 +70,6 @@ laws! {
         "A resource lets in no generation up to a revoked one.",
     EverythingComesFree = "everything-comes-free":
         "From every state, disconnects, silence or holders that finish free every resource and empty the queue.",
-}
-
-impl fmt::Display for Law {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// A state that says which law is broken in it, or by the step to it.
