@@ -1,8 +1,8 @@
 //! Parses `/proc/<pid>/stat`, as bytes.
 
-use crate::id::StartTicks;
+use crate::id::{Pid, StartTicks};
 
-/// What identity needs from one `stat` line.
+/// What is needed from one `stat` line.
 ///
 /// Source: `proc_pid_stat(5)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,10 @@ use crate::id::StartTicks;
 pub struct Stat {
     /// Field 3: the state of the *leader thread*. `Z` is not death: other threads may still run.
     pub state: u8,
+    /// Field 4: the parent. `None` where the kernel prints 0, for it is outside the pid namespace.
+    pub parent: Option<Pid>,
+    /// Field 5: the process group. `None` where the kernel prints 0, as for its own threads.
+    pub group: Option<Pid>,
     /// Field 22.
     pub start_ticks: StartTicks,
 }
@@ -64,12 +68,16 @@ impl Stat {
             Some(&[letter]) if letter.is_ascii_alphabetic() => letter,
             Some(_) | None => return Err(StatError::NotAState),
         };
-        // The state was taken, so the index is one less.
+        let parent = fields.next().and_then(pid);
+        let group = fields.next().and_then(pid);
+        // Three fields were taken, so the index is that much less.
         let start = fields
-            .nth(START_INDEX.saturating_sub(1))
+            .nth(START_INDEX.saturating_sub(3))
             .unwrap_or_default();
         Ok(Self {
             state,
+            parent,
+            group,
             start_ticks: number(start)
                 .map(StartTicks::new)
                 .ok_or(StatError::NotANumber { field: 22 })?,
@@ -85,6 +93,10 @@ impl Stat {
 
 /// Where `starttime` stands after the name: `state` is field 3 and index 0.
 const START_INDEX: usize = 19;
+
+fn pid(field: &[u8]) -> Option<Pid> {
+    str::from_utf8(field).ok()?.parse().ok()
+}
 
 fn number(field: &[u8]) -> Option<u64> {
     // `parse` alone would take a plus sign.

@@ -1,6 +1,6 @@
 //! One `stat` line after another, as the kernel prints them and as it never does.
 
-use lease_procfs::{Stat, StatError};
+use lease_procfs::{Pid, Stat, StatError};
 use proptest::prelude::*;
 
 /// What follows the name in every line here, with `987654` as field 22.
@@ -16,6 +16,11 @@ fn check(name: &[u8]) {
     assert_eq!(
         (stat.start_ticks.get(), stat.state),
         (987_654, b'S'),
+        "{name:?}"
+    );
+    assert_eq!(
+        (stat.parent, stat.group),
+        (Some(Pid::INIT), Pid::new(4_242).ok()),
         "{name:?}"
     );
     assert!(!stat.leader_exited());
