@@ -211,7 +211,7 @@ impl TargetPath {
     }
 }
 
-fn check_client(client: &str) -> Result<(), LabelError> {
+pub(crate) fn check_client(client: &str) -> Result<(), LabelError> {
     let part = "client";
     check_length(part, client, CLIENT_BYTES)?;
     let allowed = |at: usize, byte: u8| {
@@ -227,7 +227,7 @@ fn check_client(client: &str) -> Result<(), LabelError> {
     }
 }
 
-fn check_label(part: &'static str, label: &str) -> Result<(), LabelError> {
+pub(crate) fn check_label(part: &'static str, label: &str) -> Result<(), LabelError> {
     check_length(part, label, LABEL_BYTES)?;
     match label.bytes().position(|byte| byte == 0) {
         Some(at) => Err(LabelError::Character { part, at }),

@@ -40,6 +40,13 @@
 //! tick in which it started. From another pid namespace, through a `/proc` that is not ours, or
 //! where the boot id may be covered by a mount, nothing is looked up at all.
 //!
+//! # What is where
+//!
+//! | module | answers |
+//! | --- | --- |
+//! | [`binding`] | which texts say that a process uses a place, and whose they are |
+//! | [`facts`] | what a verdict looks at |
+//!
 //! # Features
 //!
 //! | feature | adds |
@@ -52,6 +59,7 @@
 //!
 //! `verdict.rs`, then `facts.rs`, then `identity.rs`; `linux.rs` gathers the facts.
 
+pub mod binding;
 #[cfg(target_os = "linux")]
 mod clock;
 mod describe;

@@ -1,5 +1,8 @@
 //! Every bound of this crate on what others hand in, in one place.
 
+/// The longest runtime binding, prefix included, in bytes.
+pub const BINDING_BYTES: usize = 4_096;
+
 /// The longest client name, in ASCII characters.
 pub const CLIENT_BYTES: usize = 128;
 

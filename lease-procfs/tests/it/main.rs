@@ -1,6 +1,10 @@
 //! Behaviour of the process evidence, through its public face.
 
 #[cfg(test)]
+mod binding;
+#[cfg(test)]
+mod binding_fuzz;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod holder;
