@@ -1,4 +1,6 @@
-//! The kernel's clock ticks: the one clock read here.
+//! The clocks read here: the kernel's ticks, and how long a wait has lasted.
+
+use std::time::Duration;
 
 use rustix::thread::{ClockId, clock_nanosleep_relative};
 use rustix::time::{Timespec, clock_gettime};
@@ -40,8 +42,34 @@ pub(crate) fn wait_until_past(start: StartTicks) -> bool {
 /// More wake-ups than a tick can have by anything but a broken clock.
 const ATTEMPTS: u32 = 1_000;
 
+/// When a wait ends.
+///
+/// Clock: `CLOCK_MONOTONIC`, as the kernel's own timeouts, so time asleep is not waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline(u64);
+
+impl Deadline {
+    pub(crate) fn after(time: Duration) -> Self {
+        let nanos = time.as_nanos().try_into().unwrap_or(u64::MAX);
+        Self(nanos_of(ClockId::Monotonic).saturating_add(nanos))
+    }
+
+    /// Returns what is left of it, at least nothing.
+    pub(crate) fn rest(self) -> Timespec {
+        let rest = Duration::from_nanos(self.0.saturating_sub(nanos_of(ClockId::Monotonic)));
+        Timespec {
+            tv_sec: rest.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: rest.subsec_nanos().into(),
+        }
+    }
+}
+
 fn boottime_nanos() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
+    nanos_of(ClockId::Boottime)
+}
+
+fn nanos_of(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(now.tv_nsec).unwrap_or(0);
     seconds.saturating_mul(NANOS).saturating_add(nanos)

@@ -84,6 +84,7 @@ mod stat;
 mod sys;
 mod text;
 mod verdict;
+mod watch;
 #[cfg(feature = "serde")]
 mod wire;
 
@@ -102,3 +103,4 @@ pub use proof::Proof;
 pub use stat::{Stat, StatError};
 pub use text::{IdentityError, IdentityReason};
 pub use verdict::verdict;
+pub use watch::{Death, DeathWatch, Found, KeptProcess, WatchError, WatchId};

@@ -8,3 +8,6 @@ pub const CLIENT_BYTES: usize = 128;
 
 /// The longest session or run label, in bytes of UTF-8.
 pub const LABEL_BYTES: usize = 256;
+
+/// The most processes that one death watch takes.
+pub const WATCHES: usize = 4_096;

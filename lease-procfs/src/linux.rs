@@ -1,7 +1,7 @@
 //! Looks at processes on Linux.
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -67,14 +67,24 @@ pub(crate) fn place(proc: &ProcFs, process: &ProcessIdentity) -> Facts {
 
 /// Looks at the number of a recorded process. The record is of this boot and this pid namespace.
 pub(crate) fn look(facts: &mut Facts, proc: &ProcFs, process: &ProcessIdentity) {
+    drop(look_and_keep(facts, proc, process));
+}
+
+/// Looks in the same way, and keeps the pidfd. While the verdict is that the process runs, it is the
+/// recorded one's.
+pub(crate) fn look_and_keep(
+    facts: &mut Facts,
+    proc: &ProcFs,
+    process: &ProcessIdentity,
+) -> Result<OwnedFd, Errno> {
     if !proc.kernel().pidfd {
         facts.lookup = Lookup::Unavailable;
-        return look_without_pidfd(facts, proc, process);
+        look_without_pidfd(facts, proc, process);
+        return Err(Errno::NOSYS);
     }
-    let pidfd = match sys::open_pidfd(process.pid) {
-        Ok(pidfd) => pidfd,
-        Err(errno) => return look_at_refusal(facts, proc, process, errno),
-    };
+    let pidfd = sys::open_pidfd(process.pid).inspect_err(|&errno| {
+        look_at_refusal(facts, proc, process, errno);
+    })?;
     facts.lookup = Lookup::Opened;
     match facts.grain {
         Grain::Inode => {
@@ -92,6 +102,7 @@ pub(crate) fn look(facts: &mut Facts, proc: &ProcFs, process: &ProcessIdentity) 
         Ok(true) => Exit::Exited,
         Err(_) => Exit::Failed,
     };
+    Ok(pidfd)
 }
 
 fn look_at_refusal(facts: &mut Facts, proc: &ProcFs, process: &ProcessIdentity, errno: Errno) {

@@ -71,8 +71,7 @@ impl ProcLiveness {
         presence: Presence,
         occupancy: ProcessProof,
     ) -> Facts {
-        let mut facts = system::place(&self.proc, process);
-        facts.locality = locality;
+        let mut facts = placed(&self.proc, process, locality);
         facts.presence = presence;
         facts.occupancy = match occupancy {
             ProcessProof {
@@ -81,16 +80,23 @@ impl ProcLiveness {
             } => Occupancy::NotAsked,
             ProcessProof { .. } => Occupancy::Unobserved,
         };
-        facts.grain = if self.proc.kernel().pidfs && process.pidfd_inode.is_some() {
-            Grain::Inode
-        } else {
-            Grain::Ticks
-        };
         if may_probe(&facts) {
             system::look(&mut facts, &self.proc, process);
         }
         facts
     }
+}
+
+/// Gathers where the record comes from, where it is read, and by what it is compared.
+pub(crate) fn placed(proc: &ProcFs, process: &ProcessIdentity, locality: Locality) -> Facts {
+    let mut facts = system::place(proc, process);
+    facts.locality = locality;
+    facts.grain = if proc.kernel().pidfs && process.pidfd_inode.is_some() {
+        Grain::Inode
+    } else {
+        Grain::Ticks
+    };
+    facts
 }
 
 impl HolderLiveness<ProcessHolder> for ProcLiveness {

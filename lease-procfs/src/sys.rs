@@ -1,20 +1,22 @@
-//! System calls, and the two places that need `unsafe`.
+//! System calls, and the few places that need `unsafe`.
 #![expect(
     unsafe_code,
-    reason = "a page that forked children find wiped, and one ioctl without a wrapper"
+    reason = "a page that forked children find wiped, and two ioctls without a wrapper"
 )]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, Result};
-use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
+use rustix::ioctl::{Getter, Opcode, Updater, ioctl, opcode};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use rustix::path::Arg;
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{PidfdFlags, WaitId, WaitIdOptions, WaitIdStatus, pidfd_open, waitid};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::id::{LaunchId, Pid};
@@ -59,6 +61,114 @@ pub(crate) fn has_exited(pidfd: BorrowedFd<'_>) -> Result<bool> {
     };
     let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
     Ok(poll(&mut fds, Some(&now))? != 0)
+}
+
+/// Tells how the process behind a pidfd ended, where the kernel says so: to its parent as soon as it
+/// has exited, to anybody once it was reaped (Linux 6.15). Nothing is reaped here.
+pub(crate) fn ending(pidfd: BorrowedFd<'_>) -> Option<ExitStatus> {
+    ending_after_reap(pidfd).or_else(|| ending_of_child(pidfd))
+}
+
+/// `struct pidfd_info` of `linux/pidfd.h`, in its first and smallest form.
+#[repr(C)]
+#[derive(Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup: u64,
+    /// Numbers and ids, which nobody here asks for.
+    ids: [u32; 11],
+    exit_code: i32,
+}
+
+fn ending_after_reap(pidfd: BorrowedFd<'_>) -> Option<ExitStatus> {
+    /// `PIDFD_GET_INFO` of `linux/pidfd.h`.
+    const PIDFD_GET_INFO: Opcode = opcode::read_write::<PidfdInfo>(0xff, 11);
+    /// `PIDFD_INFO_EXIT`: asked for, and set in the answer if there is one.
+    const EXIT: u64 = 1 << 3;
+    let mut info = PidfdInfo {
+        mask: EXIT,
+        ..PidfdInfo::default()
+    };
+    // SAFETY: PIDFD_GET_INFO reads and writes one structure of the size that its number carries; a
+    // kernel without it answers ENOTTY, and so does a file that is no pidfd.
+    unsafe { ioctl(pidfd, Updater::<PIDFD_GET_INFO, _>::new(&mut info)) }.ok()?;
+    (info.mask & EXIT != 0).then(|| ExitStatus::from_raw(info.exit_code))
+}
+
+fn ending_of_child(pidfd: BorrowedFd<'_>) -> Option<ExitStatus> {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::PidFd(pidfd), look)
+        .ok()?
+        .and_then(|status| wait_status(&status))
+}
+
+/// Puts what `waitid` tells into the form of `wait`: `wait(2)`.
+fn wait_status(status: &WaitIdStatus) -> Option<ExitStatus> {
+    const DUMPED: i32 = 0x80;
+    let raw = match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => (code & 0xff) << 8,
+        (None, Some(signal)) if status.dumped() => signal | DUMPED,
+        (None, Some(signal)) => signal,
+        (None, None) => return None,
+    };
+    Some(ExitStatus::from_raw(raw))
+}
+
+/// Makes an empty epoll.
+pub(crate) fn new_epoll() -> Result<OwnedFd> {
+    epoll::create(epoll::CreateFlags::CLOEXEC)
+}
+
+/// Adds what becomes readable, under a key of the caller's.
+pub(crate) fn add_to_epoll(epoll: BorrowedFd<'_>, file: BorrowedFd<'_>, key: u64) -> Result<()> {
+    let data = epoll::EventData::new_u64(key);
+    epoll::add(epoll, file, data, epoll::EventFlags::IN)
+}
+
+/// Takes it out again. To close the file would not do: a forked child may still have it open.
+pub(crate) fn remove_from_epoll(epoll: BorrowedFd<'_>, file: BorrowedFd<'_>) -> Result<()> {
+    epoll::delete(epoll, file)
+}
+
+/// Waits until something is readable and returns the keys, as many as there is room for.
+///
+/// `None` waits without end. No key at all means that the time is over.
+pub(crate) fn wait_for_epoll<'a>(
+    epoll: BorrowedFd<'_>,
+    keys: &'a mut [u64; EPOLL_KEYS],
+    timeout: Option<&Timespec>,
+) -> Result<&'a [u64]> {
+    let mut events = [epoll::Event {
+        flags: epoll::EventFlags::empty(),
+        data: epoll::EventData::new_u64(0),
+    }; EPOLL_KEYS];
+    let count = epoll::wait(epoll, &mut events, timeout)?;
+    for (key, event) in keys.iter_mut().zip(events) {
+        *key = event.data.u64();
+    }
+    Ok(keys.get(..count).unwrap_or_default())
+}
+
+/// How many keys one wait gives at most.
+pub(crate) const EPOLL_KEYS: usize = 64;
+
+/// Makes a bell that is readable once it was rung, until it is silenced.
+pub(crate) fn new_bell() -> Result<OwnedFd> {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+}
+
+/// Rings a bell.
+pub(crate) fn ring(bell: BorrowedFd<'_>) -> Result<()> {
+    match rustix::io::write(bell, &1_u64.to_ne_bytes()) {
+        // It has been rung 2^64 - 2 times, which is enough.
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Silences a bell and tells whether it was rung: of several threads, to one.
+pub(crate) fn silence(bell: BorrowedFd<'_>) -> bool {
+    rustix::io::read(bell, &mut [0; size_of::<u64>()]).is_ok()
 }
 
 /// Asks the kernel whether a number of our pid namespace names anything. Nothing is sent.

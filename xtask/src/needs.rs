@@ -24,14 +24,26 @@ type Probe = fn() -> Presence;
 const SCRATCH_BYTES: usize = 60;
 
 /// Every need that a test may name.
-const NEEDS: [(&str, Probe); 12] = [
+const NEEDS: [(&str, Probe); 17] = [
+    ("cgroup-v1-freezer", || {
+        cgroup(&["/sys/fs/cgroup/freezer"], "freezer.state")
+    }),
+    ("cgroup-v2-freezer", || {
+        cgroup(
+            &["/sys/fs/cgroup/unified", "/sys/fs/cgroup"],
+            "cgroup.freeze",
+        )
+    }),
+    ("descriptors", descriptors),
     ("linux", linux),
     ("mount-namespaces", || unshare(&["--mount"], "true")),
     ("pid-namespaces", || unshare(&["--pid", "--fork"], "true")),
+    ("pidfd-exit", pidfd_exit),
     ("pidfs", pidfs),
     ("proc-mount", || {
         unshare(&["--pid", "--fork", "--mount-proc"], "true")
     }),
+    ("ptrace", ptrace),
     ("root", root),
     ("scratch-folder", || scratch_folder(&temp_dir())),
     ("set-tid", set_tid),
@@ -76,6 +88,57 @@ fn scratch_folder(folder: &Path) -> Presence {
     match fs::write(&file, "probe").and_then(|()| fs::remove_file(&file)) {
         Ok(()) => Presence::Here,
         Err(error) => Presence::Missing(format!("{name}: {error}")),
+    }
+}
+
+/// Makes a cgroup below the first of these folders that exists, and looks for its freezer.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a name for a folder, not an identity"
+)]
+fn cgroup(roots: &[&str], freezer: &str) -> Presence {
+    let Some(root) = roots.iter().map(Path::new).find(|root| root.is_dir()) else {
+        return Presence::Missing(format!("there is no {}", roots.join(", no ")));
+    };
+    let folder = root.join(format!("xtask-probe-{}", std::process::id()));
+    if let Err(error) = fs::create_dir(&folder) {
+        return Presence::Missing(format!("{}: {error}", folder.display()));
+    }
+    let has_freezer = folder.join(freezer).exists();
+    match fs::remove_dir(&folder) {
+        Ok(()) if has_freezer => Presence::Here,
+        Ok(()) => Presence::Missing(format!("a cgroup has no {freezer}")),
+        Err(error) => Presence::Untold(format!("{}: {error}", folder.display())),
+    }
+}
+
+/// The death watch takes 4,096 processes, and a test fills it.
+fn descriptors() -> Presence {
+    sees("sh", &["-c", "ulimit -Hn && ulimit -n 4200"])
+}
+
+/// The one probe by version: only a program with an ioctl of its own could see the effect.
+fn pidfd_exit() -> Presence {
+    let told = fs::read_to_string("/proc/sys/kernel/osrelease").map(|release| {
+        let mut parts = release.split('.').map(|part| part.trim().parse::<u32>());
+        match (parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Some((major, minor)),
+            _ => None,
+        }
+    });
+    match told {
+        Ok(Some(version)) if version >= (6, 15) => Presence::Here,
+        Ok(Some((major, minor))) => Presence::Missing(format!("this is Linux {major}.{minor}")),
+        Ok(None) => Presence::Untold("the kernel's release has no form".to_owned()),
+        Err(error) => Presence::Untold(format!("the kernel's release: {error}")),
+    }
+}
+
+/// A parent may trace its child unless the machine forbids all tracing.
+fn ptrace() -> Presence {
+    match fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope") {
+        Ok(scope) if scope.trim() == "3" => Presence::Missing("ptrace_scope is 3".to_owned()),
+        Ok(_) | Err(_) => Presence::Here,
     }
 }
 

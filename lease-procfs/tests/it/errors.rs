@@ -6,7 +6,7 @@ use std::io;
 
 use lease_procfs::{
     BootIdError, DescribeError, IdentityReason, LabelError, LaunchId, Pid, PidError,
-    ProcessIdentity, StartTicks, StatError, TargetPathError,
+    ProcessIdentity, StartTicks, StatError, TargetPathError, WatchError,
 };
 
 fn io_error() -> io::Error {
@@ -70,6 +70,14 @@ fn all() -> Vec<Box<dyn Error>> {
         Box::new(StatError::TooFewFields { found: 4 }),
         Box::new(TargetPathError::NotAbsolute),
         Box::new(TargetPathError::Nul),
+        Box::new(WatchError::Exhausted { source: io_error() }),
+        Box::new(WatchError::Failed { source: io_error() }),
+        Box::new(WatchError::Full { most: 4_096 }),
+        Box::new(WatchError::Inherited),
+        Box::new(WatchError::Unseen {
+            evidence: lease_core::Evidence::new("hidden"),
+        }),
+        Box::new(WatchError::Unsupported),
     ]
 }
 

@@ -44,7 +44,7 @@ fn alive() -> [&'static str; 3] {
 }
 
 /// Waits until `stat` shows this state.
-fn wait_for_state(pid: Pid, state: u8) {
+pub(crate) fn wait_for_state(pid: Pid, state: u8) {
     for _ in 0..5_000 {
         let line = std::fs::read(format!("/proc/{pid}/stat")).unwrap();
         if lease_procfs::Stat::parse(&line).unwrap().state == state {
@@ -55,7 +55,7 @@ fn wait_for_state(pid: Pid, state: u8) {
     panic!("process {pid} never came into state {}", char::from(state));
 }
 
-fn nap() {
+pub(crate) fn nap() {
     let millisecond = rustix::time::Timespec {
         tv_sec: 0,
         tv_nsec: 1_000_000,

@@ -34,3 +34,6 @@ mod sys;
 mod unsupported;
 #[cfg(test)]
 mod verdicts;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod watch;
