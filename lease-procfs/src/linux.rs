@@ -1,7 +1,9 @@
 //! Looks at processes on Linux.
 
-use std::io;
+use std::fmt;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::io::Errno;
@@ -28,6 +30,9 @@ const STAT_BYTES: usize = 2_048;
 
 /// The largest `status` that is believed.
 const STATUS_BYTES: usize = 8_192;
+
+/// The longest path that is put together without asking for memory.
+const PATH_BYTES: usize = 128;
 
 /// The most of `mountinfo` that is read; a longer table leaves the boot id untrusted.
 const MOUNTINFO_BYTES: usize = 4 << 20;
@@ -295,14 +300,14 @@ enum NoStat {
 
 fn read_stat(root: &Path, pid: Pid) -> Result<Stat, NoStat> {
     let mut buffer = [0; STAT_BYTES];
-    let line = read_into(root, &format!("{pid}/stat"), &mut buffer).map_err(NoStat::Unread)?;
+    let line = read_into(root, format_args!("{pid}/stat"), &mut buffer).map_err(NoStat::Unread)?;
     Stat::parse(line).map_err(NoStat::Malformed)
 }
 
 /// Asks `status` whether a number is a process or a thread.
 fn read_number(root: &Path, pid: Pid) -> Number {
     let mut buffer = [0; STATUS_BYTES];
-    let Ok(status) = read_into(root, &format!("{pid}/status"), &mut buffer) else {
+    let Ok(status) = read_into(root, format_args!("{pid}/status"), &mut buffer) else {
         return Number::Unreadable;
     };
     match status_numbers(status, b"Tgid:").next() {
@@ -315,7 +320,7 @@ fn read_number(root: &Path, pid: Pid) -> Number {
 /// Tells whether this `/proc` is the one of our own pid namespace.
 fn read_view(root: &Path, pid: Option<Pid>) -> View {
     let mut buffer = [0; STATUS_BYTES];
-    let Ok(status) = read_into(root, "self/status", &mut buffer) else {
+    let Ok(status) = read_into(root, format_args!("self/status"), &mut buffer) else {
         return View::Missing;
     };
     // One number for each namespace from the one of this `/proc` down to ours: one alone means that
@@ -399,9 +404,28 @@ fn read_namespace(root: &Path, kind: &str, kernel: Kernel) -> OwnNamespace {
     }
 }
 
-/// Reads a small file below `/proc`. One that fills the buffer is cut, and its parser says so.
-fn read_into<'a>(root: &Path, name: &str, buffer: &'a mut [u8]) -> Result<&'a [u8], Errno> {
-    let file = sys::open(root.join(name))?;
-    let count = sys::read(&file, buffer)?;
+/// Reads a small file below `/proc` that the kernel prints in one piece. One that fills the buffer is
+/// cut, and its parser says so.
+fn read_into<'a>(
+    root: &Path,
+    name: fmt::Arguments<'_>,
+    buffer: &'a mut [u8],
+) -> Result<&'a [u8], Errno> {
+    let file = open_below(root, name)?;
+    let count = sys::read_piece(&file, buffer)?;
     Ok(buffer.get(..count).unwrap_or_default())
+}
+
+/// Opens a file without asking for memory, unless the root has a long name.
+fn open_below(root: &Path, name: fmt::Arguments<'_>) -> Result<OwnedFd, Errno> {
+    let mut path = [0; PATH_BYTES];
+    let mut rest = path.as_mut_slice();
+    let written = rest
+        .write_all(root.as_os_str().as_bytes())
+        .and_then(|()| write!(rest, "/{name}"));
+    let used = PATH_BYTES.saturating_sub(rest.len());
+    match (written, path.get(..used)) {
+        (Ok(()), Some(path)) => sys::open(path),
+        (Ok(()) | Err(_), _) => sys::open(root.join(name.to_string())),
+    }
 }

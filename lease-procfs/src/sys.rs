@@ -181,6 +181,16 @@ pub(crate) fn open(path: impl Arg) -> Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// Reads what one read gives.
+pub(crate) fn read_piece(file: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
+    loop {
+        match rustix::io::read(file.as_fd(), &mut *buffer) {
+            Err(Errno::INTR) => {}
+            ended => return ended,
+        }
+    }
+}
+
 /// Fills `buffer` from a file and returns how much there was; a full buffer may mean more.
 pub(crate) fn read(file: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
     let mut filled = 0;

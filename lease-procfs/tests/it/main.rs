@@ -4,6 +4,9 @@
 mod binding;
 #[cfg(test)]
 mod binding_fuzz;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod calls;
 #[cfg(test)]
 mod errors;
 #[cfg(test)]

@@ -1,0 +1,212 @@
+//! How many system calls a verdict takes, counted by strace.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use lease_core::Locality::ThisMachine;
+use lease_procfs::{DeathWatch, Found, KeptProcess, ProcFs, ProcLiveness, ProcessIdentity};
+
+use crate::rig::{Kernels, has_pidfs, not_run};
+
+const FEW: i64 = 1_000;
+const MANY: i64 = 3_000;
+
+/// Runs two tests of this program under strace and returns the calls that one round takes, to the
+/// nearest whole number.
+fn calls(test: &str, few: &str, many: &str) -> Option<BTreeMap<String, i64>> {
+    let (few, many) = (counted(test, few)?, counted(test, many)?);
+    let each = many.iter().map(|(name, calls)| {
+        let more = calls - few.get(name).copied().unwrap_or(0);
+        // What the program does besides differs by a few calls.
+        (name.clone(), (more + (MANY - FEW) / 2) / (MANY - FEW))
+    });
+    Some(each.filter(|(_, calls)| *calls != 0).collect())
+}
+
+fn counted(test: &str, worker: &str) -> Option<BTreeMap<String, i64>> {
+    let own = rustix::process::getpid().as_raw_nonzero();
+    let summary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("strace-{own}"));
+    let traced = Command::new("strace")
+        .args(["-f", "-c", "-o"])
+        .arg(&summary)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &format!("calls::{worker}"), "--test-threads=1"])
+        .output();
+    let refusal = match traced {
+        Ok(traced) if traced.status.success() => None,
+        Ok(traced) => Some(String::from_utf8_lossy(&traced.stderr).into_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(refusal) = refusal {
+        let last = refusal.lines().last().unwrap_or("refused");
+        not_run(&format!("calls::{test}"), "strace", last);
+        return None;
+    }
+    let text = std::fs::read_to_string(&summary).unwrap();
+    std::fs::remove_file(&summary).unwrap();
+    // share, seconds, microseconds a call, calls, errors or nothing, name
+    let line = |line: &str| {
+        let words: Vec<_> = line.split_ascii_whitespace().collect();
+        let name = words.last()?.to_owned();
+        Some((name.to_owned(), words.get(3)?.parse().ok()?))
+    };
+    let table: BTreeMap<_, _> = text.lines().filter_map(line).collect();
+    assert!(table.contains_key("execve"), "{text}");
+    Some(table)
+}
+
+#[track_caller]
+fn assert_calls(counted: Option<BTreeMap<String, i64>>, expected: &[(&str, i64)]) {
+    let Some(mut counted) = counted else {
+        return;
+    };
+    counted.remove("total");
+    // Machines that never had the older call use the newer one.
+    if let Some(calls) = counted.remove("open") {
+        counted.insert("openat".to_owned(), calls);
+    }
+    if cfg!(debug_assertions) {
+        // The standard library looks whether a descriptor is open before it closes it.
+        counted.remove("fcntl");
+    }
+    let expected = expected
+        .iter()
+        .map(|(name, calls)| ((*name).to_owned(), *calls));
+    assert_eq!(counted, expected.collect());
+}
+
+fn verdicts(proc: ProcFs, rounds: i64) {
+    let own = ProcessIdentity::own(&proc).unwrap();
+    let liveness = ProcLiveness::new(proc);
+    for _ in 0..rounds {
+        let verdict = liveness.judge(&own, ThisMachine);
+        assert_eq!(verdict.name(), "alive");
+    }
+}
+
+#[test]
+fn few_verdicts_by_inode_are_alive() {
+    verdicts(Kernels::new().pidfs, FEW);
+}
+
+#[test]
+fn many_verdicts_by_inode_are_alive() {
+    verdicts(Kernels::new().pidfs, MANY);
+}
+
+#[test]
+fn a_verdict_by_inode_takes_four_calls() {
+    let test = "a_verdict_by_inode_takes_four_calls";
+    if !has_pidfs(&format!("calls::{test}")) {
+        return;
+    }
+    let counted = calls(
+        test,
+        "few_verdicts_by_inode_are_alive",
+        "many_verdicts_by_inode_are_alive",
+    );
+    let expected = [("pidfd_open", 1), ("fstat", 1), ("ppoll", 1), ("close", 1)];
+    assert_calls(counted, &expected);
+}
+
+#[test]
+fn few_verdicts_by_ticks_are_alive() {
+    verdicts(Kernels::new().pidfd, FEW);
+}
+
+#[test]
+fn many_verdicts_by_ticks_are_alive() {
+    verdicts(Kernels::new().pidfd, MANY);
+}
+
+#[test]
+fn a_verdict_by_ticks_takes_six_calls() {
+    let counted = calls(
+        "a_verdict_by_ticks_takes_six_calls",
+        "few_verdicts_by_ticks_are_alive",
+        "many_verdicts_by_ticks_are_alive",
+    );
+    let expected = [
+        ("pidfd_open", 1),
+        ("openat", 1),
+        ("read", 1),
+        ("ppoll", 1),
+        ("close", 2),
+    ];
+    assert_calls(counted, &expected);
+}
+
+fn kept(rounds: i64) {
+    let proc = ProcFs::system();
+    let own = ProcessIdentity::own(&proc).unwrap();
+    let Found::Running(kept) = KeptProcess::open(&proc, &own, ThisMachine).unwrap() else {
+        panic!("it runs");
+    };
+    for _ in 0..rounds {
+        assert_eq!(kept.verdict().name(), "alive");
+    }
+}
+
+#[test]
+fn few_verdicts_of_a_kept_process_are_alive() {
+    kept(FEW);
+}
+
+#[test]
+fn many_verdicts_of_a_kept_process_are_alive() {
+    kept(MANY);
+}
+
+#[test]
+fn a_verdict_of_a_kept_process_takes_one_call() {
+    let counted = calls(
+        "a_verdict_of_a_kept_process_takes_one_call",
+        "few_verdicts_of_a_kept_process_are_alive",
+        "many_verdicts_of_a_kept_process_are_alive",
+    );
+    assert_calls(counted, &[("ppoll", 1)]);
+}
+
+fn watches(rounds: i64) {
+    let proc = ProcFs::system();
+    let own = ProcessIdentity::own(&proc).unwrap();
+    let deaths = DeathWatch::new(&proc).unwrap();
+    for _ in 0..rounds {
+        let Found::Running(id) = deaths.watch(&own, ThisMachine).unwrap() else {
+            panic!("it runs");
+        };
+        assert!(deaths.forget(id));
+    }
+}
+
+#[test]
+fn few_watches_end_by_being_forgotten() {
+    watches(FEW);
+}
+
+#[test]
+fn many_watches_end_by_being_forgotten() {
+    watches(MANY);
+}
+
+#[test]
+fn a_watch_takes_two_calls_more_than_a_verdict() {
+    let test = "a_watch_takes_two_calls_more_than_a_verdict";
+    if !has_pidfs(&format!("calls::{test}")) {
+        return;
+    }
+    let counted = calls(
+        test,
+        "few_watches_end_by_being_forgotten",
+        "many_watches_end_by_being_forgotten",
+    );
+    let expected = [
+        ("pidfd_open", 1),
+        ("fstat", 1),
+        ("ppoll", 1),
+        ("epoll_ctl", 2),
+        ("close", 1),
+    ];
+    assert_calls(counted, &expected);
+}
