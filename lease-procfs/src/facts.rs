@@ -266,11 +266,24 @@ fact! {
 }
 
 fact! {
-    /// Whether something besides the holder's process must be gone.
+    /// Whether something besides the holder's process must be gone, and is.
+    ///
+    /// Looked at only after the holder was seen dead, so what it started before is among what is
+    /// seen.
     Occupancy {
         /// Nothing else matters to who asks.
         NotAsked,
         /// Something else matters, and was not looked at.
         Unobserved,
+        /// Everything that matters was looked at, and nobody counts.
+        Empty,
+        /// A member of the holder's process group counts.
+        Group,
+        /// Another process uses the resource's paths.
+        Paths,
+        /// Nobody was found, and somebody who may count could not be seen.
+        Hidden,
+        /// `/proc` could not be read.
+        Failed,
     }
 }

@@ -1,19 +1,23 @@
 //! A holder that is one process, and what it is called.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use lease_core::{Code, Holder};
 
 use crate::identity::ProcessIdentity;
 use crate::limits::{CLIENT_BYTES, LABEL_BYTES};
+use crate::work::ProcessGroup;
 
 /// A process that holds leases, under the labels it goes by.
 ///
 /// Equal means equal in every part: a label left out never inherits the rights of one that is
-/// there. The labels come on top; the process is what identifies.
-#[derive(Clone, PartialEq, Eq, Hash)]
+/// there. The labels come on top; the process is what identifies. The process group is evidence
+/// about its work and no part of who it is: holders that differ in nothing else are equal.
+#[derive(Clone)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ProcessHolder {
     client: Arc<str>,
@@ -22,6 +26,8 @@ pub struct ProcessHolder {
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     run: Option<Arc<str>>,
     process: ProcessIdentity,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    group: Option<ProcessGroup>,
 }
 
 /// Why a label of a holder is refused.
@@ -78,6 +84,7 @@ impl ProcessHolder {
             session: None,
             run: None,
             process,
+            group: None,
         })
     }
 
@@ -103,6 +110,15 @@ impl ProcessHolder {
         Ok(self)
     }
 
+    /// Adds the process group it was in when it took the lease; see [`ProcessGroup::of`].
+    ///
+    /// With it the work of a holder that did not lead its group is found after its death.
+    #[must_use]
+    pub const fn with_group(mut self, group: ProcessGroup) -> Self {
+        self.group = Some(group);
+        self
+    }
+
     /// Returns what the program calls itself.
     #[must_use]
     pub fn client(&self) -> &str {
@@ -126,6 +142,31 @@ impl ProcessHolder {
     pub const fn process(&self) -> &ProcessIdentity {
         &self.process
     }
+
+    /// Returns the recorded process group, if there is one.
+    #[must_use]
+    pub const fn group(&self) -> Option<ProcessGroup> {
+        self.group
+    }
+
+    /// What makes two holders one.
+    fn identifying(&self) -> (&str, Option<&str>, Option<&str>, &ProcessIdentity) {
+        (self.client(), self.session(), self.run(), &self.process)
+    }
+}
+
+impl PartialEq for ProcessHolder {
+    fn eq(&self, other: &Self) -> bool {
+        self.identifying() == other.identifying()
+    }
+}
+
+impl Eq for ProcessHolder {}
+
+impl Hash for ProcessHolder {
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.identifying().hash(state);
+    }
 }
 
 impl Holder for ProcessHolder {
@@ -139,7 +180,11 @@ impl fmt::Debug for ProcessHolder {
         for label in [&self.session, &self.run].into_iter().flatten() {
             write!(f, "/{label:?}")?;
         }
-        write!(f, " [{}]", self.process)
+        write!(f, " [{}]", self.process)?;
+        match self.group {
+            Some(group) => write!(f, " group={group}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -153,6 +198,8 @@ impl<'de> serde::Deserialize<'de> for ProcessHolder {
             session: Option<String>,
             run: Option<String>,
             process: ProcessIdentity,
+            // Records made before groups were recorded have none.
+            group: Option<ProcessGroup>,
         }
         let parts = Parts::deserialize(d)?;
         let build = || {
@@ -163,6 +210,9 @@ impl<'de> serde::Deserialize<'de> for ProcessHolder {
             if let Some(run) = &parts.run {
                 holder = holder.with_run(run)?;
             }
+            if let Some(group) = parts.group {
+                holder = holder.with_group(group);
+            }
             Ok::<_, LabelError>(holder)
         };
         build().map_err(serde::de::Error::custom)
@@ -171,7 +221,9 @@ impl<'de> serde::Deserialize<'de> for ProcessHolder {
 
 /// A path whose users count as occupants of a resource.
 ///
-/// Any bytes a file system takes; absolute, so that it means one place to every reader.
+/// Any bytes a file system takes; absolute, so that it means one place to every reader. Processes are
+/// seen under the resolved path, so one with a symbolic link in it is used by nobody: make it with
+/// [`resolve`](Self::resolve).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetPath(Arc<Path>);
 
@@ -182,17 +234,34 @@ pub enum TargetPathError {
     /// It depends on somebody's working directory.
     #[error("target path is not absolute")]
     NotAbsolute,
+    /// It goes through `..`, which means another place after a symbolic link.
+    #[error("target path leads through its parent directory")]
+    NotResolved,
     /// It has a NUL, which no path has.
     #[error("target path has a NUL byte")]
     Nul,
+    /// It could not be resolved.
+    #[error("target path cannot be resolved: {kind}")]
+    Unresolvable {
+        /// What looking at it gave.
+        kind: io::ErrorKind,
+    },
+}
+
+impl TargetPathError {
+    /// Returns the stable code: always [`Code::InvalidTarget`].
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        Code::InvalidTarget
+    }
 }
 
 impl TargetPath {
-    /// Takes an absolute path as it is; nothing is resolved.
+    /// Takes an absolute path that is resolved already. Nothing is looked up.
     ///
     /// # Errors
     ///
-    /// [`TargetPathError`] says what is wrong with it.
+    /// [`TargetPathError`] but for [`Unresolvable`](TargetPathError::Unresolvable).
     pub fn new(path: impl Into<PathBuf>) -> Result<Self, TargetPathError> {
         let path = path.into();
         if path.as_os_str().as_encoded_bytes().contains(&0) {
@@ -201,7 +270,39 @@ impl TargetPath {
         if !path.is_absolute() {
             return Err(TargetPathError::NotAbsolute);
         }
+        if path.components().any(|part| part == Component::ParentDir) {
+            return Err(TargetPathError::NotResolved);
+        }
         Ok(Self(Arc::from(path)))
+    }
+
+    /// Takes an absolute path and follows the symbolic links in it.
+    ///
+    /// What does not exist (a directory that was removed) stays as it is below what does.
+    ///
+    /// # Errors
+    ///
+    /// [`TargetPathError`] says what is wrong with it.
+    pub fn resolve(path: impl Into<PathBuf>) -> Result<Self, TargetPathError> {
+        let path = path.into();
+        if path.as_os_str().as_encoded_bytes().contains(&0) {
+            return Err(TargetPathError::Nul);
+        }
+        if !path.is_absolute() {
+            return Err(TargetPathError::NotAbsolute);
+        }
+        for existing in path.ancestors() {
+            match existing.canonicalize() {
+                Ok(resolved) => {
+                    let missing = path.strip_prefix(existing).into_iter();
+                    let missing = missing.flat_map(Path::components);
+                    return Self::new(missing.fold(resolved, |path, part| path.join(part)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(TargetPathError::Unresolvable { kind: error.kind() }),
+            }
+        }
+        Self::new(path)
     }
 
     /// Returns the path.

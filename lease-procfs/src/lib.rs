@@ -87,6 +87,7 @@ mod verdict;
 mod watch;
 #[cfg(feature = "serde")]
 mod wire;
+pub mod work;
 
 pub use lease_core;
 
@@ -104,3 +105,4 @@ pub use stat::{Stat, StatError};
 pub use text::{IdentityError, IdentityReason};
 pub use verdict::verdict;
 pub use watch::{Death, DeathWatch, Found, KeptProcess, WatchError, WatchId};
+pub use work::{Exclusion, OccupancyExclusion, Occupant, Occupants, Pass, ProcessGroup, ScanError};

@@ -9,5 +9,14 @@ pub const CLIENT_BYTES: usize = 128;
 /// The longest session or run label, in bytes of UTF-8.
 pub const LABEL_BYTES: usize = 256;
 
+/// The longest command line shown to people, in characters.
+pub const COMMAND_CHARACTERS: usize = 120;
+
+/// The most ancestors of a process that are walked.
+pub const ANCESTORS: usize = 1_024;
+
+/// The most uses of a path that are kept of one process.
+pub const USES: usize = 16;
+
 /// The most processes that one death watch takes.
 pub const WATCHES: usize = 4_096;

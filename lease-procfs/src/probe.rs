@@ -11,27 +11,71 @@ use crate::facts::{Facts, Grain, Occupancy, Presence};
 use crate::holder::ProcessHolder;
 use crate::identity::ProcessIdentity;
 use crate::procfs::ProcFs;
-use crate::verdict::{may_probe, verdict};
+use crate::verdict::{death, may_probe, verdict};
+use crate::work::{Commands, OccupancyExclusion, Pass, RecordedGroups, Rules, Visibility, Work};
 
 /// Observes processes.
 ///
-/// With pidfs a verdict takes four system calls and no allocation. A clone is cheap.
+/// With pidfs a verdict about a process takes four system calls and no allocation. What is left of
+/// a holder's work is looked at only where a question asks for it and the holder was seen dead: the
+/// group by one system call, the paths by one pass over `/proc`. A clone is cheap.
 #[derive(Clone, Debug)]
 pub struct ProcLiveness {
     proc: ProcFs,
+    rules: Rules,
 }
 
 impl ProcLiveness {
     /// Observes through this `/proc`.
     #[must_use]
     pub const fn new(proc: ProcFs) -> Self {
-        Self { proc }
+        Self {
+            proc,
+            rules: Rules {
+                groups: RecordedGroups::Count,
+                visibility: Visibility::Any,
+                exclusion: OccupancyExclusion::Caller,
+                commands: Commands::Leave,
+            },
+        }
     }
 
     /// Observes through `/proc`.
     #[must_use]
     pub fn system() -> Self {
         Self::new(ProcFs::system())
+    }
+
+    /// Takes "nobody found, and some could not be looked into" for doubt instead of for nobody.
+    ///
+    /// Off by default, for other users' processes can be looked into only by root.
+    #[must_use]
+    pub const fn require_full_visibility(mut self) -> Self {
+        self.rules.visibility = Visibility::Full;
+        self
+    }
+
+    /// Leaves out the process groups that were recorded with holders, as programs do that record
+    /// none: the work of a dead holder that did not lead its group is then found by its paths only.
+    #[must_use]
+    pub const fn ignore_recorded_groups(mut self) -> Self {
+        self.rules.groups = RecordedGroups::Ignore;
+        self
+    }
+
+    /// Says whose use of a path does not count; [`OccupancyExclusion::Caller`] by default.
+    #[must_use]
+    pub const fn exclude(mut self, exclusion: OccupancyExclusion) -> Self {
+        self.rules.exclusion = exclusion;
+        self
+    }
+
+    /// Adds the command lines of occupants that evidence names. They may hold secrets, so none is
+    /// read by default.
+    #[must_use]
+    pub const fn show_commands(mut self) -> Self {
+        self.rules.commands = Commands::Show;
+        self
     }
 
     /// Returns where it looks.
@@ -47,7 +91,7 @@ impl ProcLiveness {
     }
 
     /// Judges one process, with what the caller knows of its presence, and with what else must be
-    /// gone.
+    /// gone. That is not looked at here, so the dead are unknown where something else must be gone.
     #[must_use]
     pub fn judge_with(
         &self,
@@ -99,13 +143,66 @@ pub(crate) fn placed(proc: &ProcFs, process: &ProcessIdentity, locality: Localit
     facts
 }
 
-impl HolderLiveness<ProcessHolder> for ProcLiveness {
-    fn observe(&self, question: &Question<ProcessHolder>) -> Verdict {
-        self.judge_with(
+impl ProcLiveness {
+    /// Answers a question with what the caller knows of the holder's presence.
+    #[must_use]
+    pub fn observe_with(&self, question: &Question<ProcessHolder>, presence: Presence) -> Verdict {
+        let facts = self.facts_of(question, presence);
+        self.conclude(question, facts, &Pass::new(&self.proc))
+    }
+
+    /// Answers many questions with one pass over `/proc`, made after every death was seen.
+    #[must_use]
+    pub fn observe_all(&self, questions: &[Question<ProcessHolder>]) -> Vec<Verdict> {
+        let facts: Vec<_> = questions
+            .iter()
+            .map(|question| self.facts_of(question, Presence::None))
+            .collect();
+        let pass = Pass::new(&self.proc);
+        let each = questions.iter().zip(facts);
+        each.map(|(question, facts)| self.conclude(question, facts, &pass))
+            .collect()
+    }
+
+    fn facts_of(&self, question: &Question<ProcessHolder>, presence: Presence) -> Facts {
+        self.gather(
             question.holder.process(),
             question.locality,
-            Presence::None,
+            presence,
             question.occupancy,
         )
+    }
+
+    /// Looks at the rest of a holder's work if the holder is dead and somebody asks. The pass has
+    /// read nothing before the facts were gathered.
+    fn conclude(
+        &self,
+        question: &Question<ProcessHolder>,
+        mut facts: Facts,
+        pass: &Pass,
+    ) -> Verdict {
+        let death = match facts.occupancy {
+            Occupancy::NotAsked => None,
+            _ => death(&facts),
+        };
+        let Some(death) = death else {
+            return verdict(&facts);
+        };
+        let work = Work {
+            holder: &question.holder,
+            facts: &facts,
+            death,
+            asked: question.occupancy,
+            target: question.target.as_ref(),
+        };
+        let rest = work.look(&self.proc, &self.rules, pass);
+        facts.occupancy = rest.occupancy;
+        rest.describe(verdict(&facts))
+    }
+}
+
+impl HolderLiveness<ProcessHolder> for ProcLiveness {
+    fn observe(&self, question: &Question<ProcessHolder>) -> Verdict {
+        self.observe_with(question, Presence::None)
     }
 }

@@ -46,6 +46,12 @@ proofs! {
     /// Nobody keeps its presence byte locked any more.
     PresenceReleased = "presence_released",
 
+    // Occupied.
+    /// It is gone, and a member of its process group counts.
+    GroupAlive = "group_alive",
+    /// It is gone, and another process uses the resource's paths.
+    PathInUse = "path_in_use",
+
     // Unknown: the place of the record or of the reader.
     /// Another boot id, and the record may come from another machine.
     AnotherMachine = "another_machine",
@@ -89,4 +95,8 @@ proofs! {
     // Unknown: the rest of its work.
     /// It is gone, but whether its group or a user of the resource lives was not looked at.
     OccupancyNotObserved = "occupancy_not_observed",
+    /// It is gone, and somebody who may be at its work could not be seen.
+    OccupancyHidden = "occupancy_hidden",
+    /// It is gone, and whether anybody is at its work could not be read.
+    OccupancyFailed = "occupancy_failed",
 }

@@ -18,13 +18,30 @@ use crate::proof::Proof;
 pub fn verdict(facts: &Facts) -> Verdict {
     match ruling(facts) {
         Alive(proof) => Verdict::Alive(Evidence::new(proof.as_str())),
-        Dead(proof) => match facts.occupancy {
-            Occupancy::NotAsked => Verdict::Dead(Evidence::new(proof.as_str())),
-            Occupancy::Unobserved => {
-                Verdict::Unknown(Evidence::new(Proof::OccupancyNotObserved.as_str()))
-            }
-        },
+        Dead(proof) => after_death(proof, facts.occupancy),
         Unknown(proof) => Verdict::Unknown(Evidence::new(proof.as_str())),
+    }
+}
+
+/// Judges what is left of the work of a holder that is proven gone.
+const fn after_death(proof: Proof, occupancy: Occupancy) -> Verdict {
+    match occupancy {
+        Occupancy::NotAsked | Occupancy::Empty => Verdict::Dead(Evidence::new(proof.as_str())),
+        Occupancy::Group => Verdict::Occupied(Evidence::new(Proof::GroupAlive.as_str())),
+        Occupancy::Paths => Verdict::Occupied(Evidence::new(Proof::PathInUse.as_str())),
+        Occupancy::Unobserved => {
+            Verdict::Unknown(Evidence::new(Proof::OccupancyNotObserved.as_str()))
+        }
+        Occupancy::Hidden => Verdict::Unknown(Evidence::new(Proof::OccupancyHidden.as_str())),
+        Occupancy::Failed => Verdict::Unknown(Evidence::new(Proof::OccupancyFailed.as_str())),
+    }
+}
+
+/// Returns what proves that the holder's process is gone, if anything does.
+pub(crate) fn death(facts: &Facts) -> Option<Proof> {
+    match ruling(facts) {
+        Dead(proof) => Some(proof),
+        Alive(_) | Unknown(_) => None,
     }
 }
 

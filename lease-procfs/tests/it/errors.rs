@@ -3,17 +3,18 @@
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
+use std::sync::Arc;
 
 use lease_procfs::{
     BootIdError, DescribeError, IdentityReason, LabelError, LaunchId, Pid, PidError,
-    ProcessIdentity, StartTicks, StatError, TargetPathError, WatchError,
+    ProcessIdentity, ScanError, StartTicks, StatError, TargetPathError, WatchError,
 };
 
 fn io_error() -> io::Error {
     io::Error::from(io::ErrorKind::PermissionDenied)
 }
 
-/// Every variant of every error of this crate.
+/// Every variant of every error of this crate about one process or label.
 fn all() -> Vec<Box<dyn Error>> {
     let pid = Pid::new(4_242).unwrap();
     let part = "client";
@@ -68,8 +69,25 @@ fn all() -> Vec<Box<dyn Error>> {
         Box::new(StatError::NotANumber { field: 22 }),
         Box::new(StatError::NotAState),
         Box::new(StatError::TooFewFields { found: 4 }),
+    ]
+}
+
+/// Every variant of the errors of what looks at more than one process.
+fn of_work_and_watches() -> Vec<Box<dyn Error>> {
+    vec![
+        Box::new(ScanError::Exhausted {
+            source: Arc::new(io_error()),
+        }),
+        Box::new(ScanError::Unlisted {
+            source: Arc::new(io_error()),
+        }),
+        Box::new(ScanError::Unsupported),
         Box::new(TargetPathError::NotAbsolute),
+        Box::new(TargetPathError::NotResolved),
         Box::new(TargetPathError::Nul),
+        Box::new(TargetPathError::Unresolvable {
+            kind: io::ErrorKind::PermissionDenied,
+        }),
         Box::new(WatchError::Exhausted { source: io_error() }),
         Box::new(WatchError::Failed { source: io_error() }),
         Box::new(WatchError::Full { most: 4_096 }),
@@ -84,7 +102,7 @@ fn all() -> Vec<Box<dyn Error>> {
 #[test]
 fn every_error_says_what_is_wrong() {
     let mut text = String::new();
-    for error in all() {
+    for error in all().into_iter().chain(of_work_and_watches()) {
         let said = error.to_string();
         assert!(!said.ends_with('.') && !said.contains('\n'), "{said}");
         write!(text, "{said}").unwrap();

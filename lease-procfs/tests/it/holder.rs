@@ -1,7 +1,9 @@
 //! Labels of a holder, and when two holders are one.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use lease_core::{Code, Holder as _};
-use lease_procfs::{LabelError, Pid, ProcessHolder, TargetPath, TargetPathError};
+use lease_procfs::{LabelError, Pid, ProcessGroup, ProcessHolder, TargetPath, TargetPathError};
 
 use crate::identity::whole;
 
@@ -125,6 +127,10 @@ fn target_is_an_absolute_path_of_any_bytes() {
     assert_eq!(TargetPath::new("a/b"), Err(TargetPathError::NotAbsolute));
     assert_eq!(TargetPath::new(""), Err(TargetPathError::NotAbsolute));
     assert_eq!(TargetPath::new("/a\0b"), Err(TargetPathError::Nul));
+    assert_eq!(
+        TargetPath::new("/a/../b"),
+        Err(TargetPathError::NotResolved)
+    );
     let path = TargetPath::new("/a b/\n").unwrap();
     assert_eq!(path.as_path().to_str(), Some("/a b/\n"));
 }
@@ -154,4 +160,44 @@ fn json_brings_a_holder_back_and_checks_it() {
     }
     let text = serde_json::to_string(&full()).unwrap().replace("s-1", "");
     assert!(serde_json::from_str::<ProcessHolder>(&text).is_err());
+}
+
+#[test]
+fn a_recorded_group_is_evidence_and_no_part_of_who_a_holder_is() {
+    let hash = |holder: &ProcessHolder| {
+        let mut hasher = DefaultHasher::new();
+        holder.hash(&mut hasher);
+        hasher.finish()
+    };
+    let group = |number| ProcessGroup::new(Pid::new(number).unwrap());
+    let recorded = full().with_group(group(4_200));
+    assert_eq!(recorded.group(), Some(group(4_200)));
+    for other in [full(), full().with_group(group(4_300))] {
+        assert_eq!(recorded, other);
+        assert_eq!(hash(&recorded), hash(&other));
+    }
+    assert!(format!("{recorded:?}").ends_with(" group=4200"));
+    assert_eq!("4200".parse(), Ok(group(4_200)));
+    assert!("-4200".parse::<ProcessGroup>().is_err());
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn json_keeps_a_recorded_group_and_reads_records_without_one() {
+    let recorded = full().with_group(ProcessGroup::new(Pid::new(4_200).unwrap()));
+    let text = serde_json::to_string(&recorded).unwrap();
+    assert!(text.contains(r#""group":4200"#), "{text}");
+    let back: ProcessHolder = serde_json::from_str(&text).unwrap();
+    assert_eq!((back.group(), &back), (recorded.group(), &recorded));
+    let old = text.replace(r#","group":4200"#, "");
+    let back: ProcessHolder = serde_json::from_str(&old).unwrap();
+    assert_eq!((back.group(), &back), (None, &recorded));
+    for wrong in ["0", "-4200", "4194304", "\"4200\""] {
+        let changed = text.replace("4200}", &format!("{wrong}}}"));
+        assert_ne!(changed, text);
+        assert!(
+            serde_json::from_str::<ProcessHolder>(&changed).is_err(),
+            "{changed}"
+        );
+    }
 }

@@ -317,7 +317,7 @@ fn a_record_with_my_own_number_is_not_me() {
 }
 
 #[test]
-fn a_question_about_the_rest_of_its_work_is_not_answered_by_its_death() {
+fn a_question_about_the_rest_of_its_work_is_answered_only_by_looking_at_it() {
     use lease_core::HolderLiveness as _;
 
     let liveness = ProcLiveness::system();
@@ -337,9 +337,19 @@ fn a_question_about_the_rest_of_its_work_is_not_answered_by_its_death() {
         shown(&liveness.observe(&question))
     };
     assert_eq!(ask(false, false), "dead: no_such_process");
-    for (group, paths) in [(true, false), (false, true), (true, true)] {
-        assert_eq!(ask(group, paths), "unknown: occupancy_not_observed");
+    assert_eq!(ask(true, false), "dead: no_such_process");
+    // Nobody said where to look.
+    for group in [true, false] {
+        assert_eq!(ask(group, true), "unknown: occupancy_not_observed");
     }
+    // A judgement of the process alone is none of its work.
+    let occupancy = ProcessProof {
+        group: true,
+        paths: false,
+    };
+    let locality = Locality::ThisMachine;
+    let judged = liveness.judge_with(holder.process(), locality, Presence::None, occupancy);
+    assert_eq!(shown(&judged), "unknown: occupancy_not_observed");
 }
 
 // fault B06

@@ -273,6 +273,47 @@ fn what_else_must_be_gone_and_was_not_looked_at_keeps_the_dead_from_being_dead()
     check_with(other_boot, asked, "unknown: occupancy_not_observed");
 }
 
+/// What each answer about the rest of its work makes of a holder that is proven gone.
+fn after_death(occupancy: Occupancy, death: &str) -> String {
+    match occupancy {
+        Occupancy::NotAsked | Occupancy::Empty => death.to_owned(),
+        Occupancy::Group => "occupied: group_alive".to_owned(),
+        Occupancy::Paths => "occupied: path_in_use".to_owned(),
+        Occupancy::Unobserved => "unknown: occupancy_not_observed".to_owned(),
+        Occupancy::Hidden => "unknown: occupancy_hidden".to_owned(),
+        Occupancy::Failed => "unknown: occupancy_failed".to_owned(),
+        other => panic!("{other:?} has no row here"),
+    }
+}
+
+#[track_caller]
+fn occupancy_matters_after_death_only(facts: &Facts) {
+    let mut facts = *facts;
+    facts.occupancy = Occupancy::NotAsked;
+    let alone = verdict(&facts);
+    for &occupancy in Occupancy::ALL {
+        facts.occupancy = occupancy;
+        let whole = verdict(&facts);
+        match &alone {
+            Verdict::Dead(_) => {
+                assert_eq!(shown(&whole), after_death(occupancy, &shown(&alone)));
+            }
+            Verdict::Alive(_) | Verdict::Unknown(_) => assert_eq!(whole, alone, "{facts:?}"),
+            Verdict::Occupied(_) => panic!("nobody was asked about: {facts:?}"),
+        }
+    }
+}
+
+#[test]
+fn somebody_at_its_work_makes_the_dead_occupied_and_changes_nothing_else() {
+    looks(&[near()], occupancy_matters_after_death_only);
+    for place in places() {
+        for look in some_looks() {
+            occupancy_matters_after_death_only(&joined(&place, &look));
+        }
+    }
+}
+
 /// Every place a record can come from, with every presence.
 fn places() -> Vec<Facts> {
     let mut places = Vec::new();
@@ -480,6 +521,8 @@ const DOUBTS: &[Doubt] = &[
     |f| f.signal = Signal::NotAsked,
     |f| f.signal = Signal::Failed,
     |f| f.occupancy = Occupancy::Unobserved,
+    |f| f.occupancy = Occupancy::Hidden,
+    |f| f.occupancy = Occupancy::Failed,
 ];
 
 /// What a free byte and a number that names nothing prove is left out: they are proofs in reserve,

@@ -1,0 +1,23 @@
+//! What is left of a holder's work: members of its process group, and users of its paths.
+
+mod ancestry;
+mod command;
+mod group;
+mod maps;
+mod occupants;
+mod pass;
+mod paths;
+mod rest;
+#[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
+#[cfg_attr(target_os = "linux", path = "reading.rs")]
+mod system;
+mod uses;
+
+pub use ancestry::{Exclusion, OccupancyExclusion, ancestry};
+pub use command::command_text;
+pub use group::{GroupLiveness, Member, Members, ProcessGroup};
+pub use maps::mapped_path;
+pub use occupants::{Occupant, Occupants, PathUse, UsedBy};
+pub use pass::{Pass, ScanError};
+
+pub(crate) use rest::{Commands, RecordedGroups, Rules, Visibility, Work};

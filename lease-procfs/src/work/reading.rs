@@ -1,0 +1,447 @@
+//! Reads the processes of `/proc`, without an allocation for an entry.
+//!
+//! A process that ends while it is read may have left its work to a child that was not listed. So
+//! when one ended, the list is read again, and whoever is new in it is read, too.
+
+use std::io::Write as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, RawDir, openat, readlinkat_raw};
+use rustix::io::Errno;
+
+use super::group::GroupLiveness;
+use super::maps::mapped_path;
+use super::occupants::UsedBy;
+use super::pass::ScanError;
+use super::uses::{GroupRow, Groups, Uses};
+use crate::id::Pid;
+use crate::procfs::ProcFs;
+use crate::stat::Stat;
+use crate::sys;
+
+pub(crate) use crate::sys::own_pid;
+
+/// How often the list is read again because a process ended.
+const ROUNDS: usize = 8;
+
+/// A page, which is all that the kernel gives of a link, and one byte to notice more.
+const LINK_BYTES: usize = 4_097;
+
+/// The largest `stat` line that is believed.
+const STAT_BYTES: usize = 2_048;
+
+/// Larger than any line of `maps`: a path of 4,096 bytes takes at most four times as many.
+const MAPS_BYTES: usize = 32 << 10;
+
+/// The most of a command line that is read.
+const COMMAND_BYTES: usize = 4_096;
+
+/// Room for one reading of a directory.
+const LIST_BYTES: usize = 32 << 10;
+
+/// Reads the `stat` of one process.
+pub(crate) fn stat(proc: &ProcFs, pid: Pid) -> Option<Stat> {
+    let file = sys::open(proc.root().join(format!("{pid}/stat"))).ok()?;
+    let mut line = [0; STAT_BYTES];
+    let count = sys::read(&file, &mut line).ok()?;
+    Stat::parse(line.get(..count)?).ok()
+}
+
+/// Reads the command line of one process.
+pub(crate) fn command(proc: &ProcFs, pid: Pid) -> Option<Vec<u8>> {
+    let file = sys::open(proc.root().join(format!("{pid}/cmdline"))).ok()?;
+    let mut line = vec![0; COMMAND_BYTES];
+    let count = sys::read(&file, &mut line).ok()?;
+    line.truncate(count);
+    Some(line)
+}
+
+/// Asks whether a group has a member. The number is not 1.
+pub(crate) fn group_liveness(group: Pid) -> GroupLiveness {
+    let Some(group) = rustix::process::Pid::from_raw(group.get()) else {
+        return GroupLiveness::Undecided;
+    };
+    match rustix::process::test_kill_process_group(group) {
+        Ok(()) | Err(Errno::PERM) => GroupLiveness::Alive,
+        Err(Errno::SRCH) => GroupLiveness::Empty,
+        Err(_) => GroupLiveness::Undecided,
+    }
+}
+
+/// An open `/proc` and its list of processes.
+#[derive(Debug)]
+pub(crate) struct Source {
+    root: OwnedFd,
+    /// Ascending.
+    pids: Vec<Pid>,
+    /// The first process of the pid namespace is not listed, so others may not be, either.
+    pub(crate) hides: bool,
+}
+
+impl Source {
+    pub(crate) fn open(proc: &ProcFs) -> Result<Self, ScanError> {
+        let root = sys::open(proc.root()).map_err(unlisted)?;
+        let pids = list(root.as_fd())?;
+        Ok(Self {
+            hides: pids.first() != Some(&Pid::INIT),
+            root,
+            pids,
+        })
+    }
+
+    /// Visits the processes in `pids`, and whoever was left by one that ended. Returns all of them.
+    fn each(
+        &self,
+        pids: &[Pid],
+        mut visit: impl FnMut(Pid, Listed) -> Result<Seen, ScanError>,
+    ) -> Result<Vec<Pid>, ScanError> {
+        let mut known = pids.to_vec();
+        let mut fresh = pids.to_vec();
+        let mut listed = Listed::Before;
+        for _round in 0..ROUNDS {
+            let mut one_ended = false;
+            for &pid in &fresh {
+                one_ended |= visit(pid, listed)? == Seen::Ended;
+            }
+            if !one_ended {
+                break;
+            }
+            listed = Listed::Since;
+            fresh = list(self.root.as_fd())?;
+            fresh.retain(|pid| known.binary_search(pid).is_err());
+            if fresh.is_empty() {
+                break;
+            }
+            known.extend_from_slice(&fresh);
+            known.sort_unstable();
+        }
+        Ok(known)
+    }
+}
+
+/// When a process came into the list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    Before,
+    Since,
+}
+
+/// What a visit gave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// All there was.
+    Whole,
+    /// Something could not be read.
+    Partly,
+    /// The process is gone, or its leader thread has exited.
+    Ended,
+}
+
+/// Reads the working directories and descriptors of all.
+pub(crate) fn read_links(source: &Source) -> Result<Uses, ScanError> {
+    let mut reader = Reader::new(source);
+    let pids = source.each(&source.pids, |pid, _listed| reader.links(pid))?;
+    Ok(reader.finish(pids))
+}
+
+/// Reads the mappings of these, and all of whoever comes after them.
+pub(crate) fn read_maps(source: &Source, pids: &[Pid]) -> Result<Uses, ScanError> {
+    let mut reader = Reader::new(source);
+    let pids = source.each(pids, |pid, listed| {
+        if listed == Listed::Since {
+            reader.links(pid)?;
+        }
+        reader.maps(pid)
+    })?;
+    Ok(reader.finish(pids))
+}
+
+/// Reads the groups of all.
+pub(crate) fn read_groups(source: &Source) -> Result<Groups, ScanError> {
+    let mut groups = Groups::default();
+    let mut name = Vec::new();
+    let mut line = [0; STAT_BYTES];
+    source.each(&source.pids, |pid, _listed| {
+        let name = named(&mut name, format_args!("{pid}/stat"));
+        let read = open_below(source.root.as_fd(), name, OFlags::empty())
+            .and_then(|file| sys::read(&file, &mut line));
+        let stat = match read {
+            Ok(count) => Stat::parse(line.get(..count).unwrap_or_default()).ok(),
+            Err(errno) => match refused(errno)? {
+                Seen::Ended => return Ok(Seen::Ended),
+                Seen::Whole | Seen::Partly => None,
+            },
+        };
+        let Some(stat) = stat else {
+            groups.unreadable = groups.unreadable.saturating_add(1);
+            return Ok(Seen::Partly);
+        };
+        groups.rows.push(GroupRow {
+            pid,
+            group: stat.group,
+            start_ticks: stat.start_ticks,
+            has_exited: stat.leader_exited(),
+        });
+        Ok(Seen::Whole)
+    })?;
+    Ok(groups)
+}
+
+/// The buffers of a reading, used for every process again.
+struct Reader<'a> {
+    root: BorrowedFd<'a>,
+    name: Vec<u8>,
+    link: Vec<u8>,
+    list: Vec<u8>,
+    maps: Vec<u8>,
+    uses: Uses,
+}
+
+impl<'a> Reader<'a> {
+    fn new(source: &'a Source) -> Self {
+        Self {
+            root: source.root.as_fd(),
+            name: Vec::new(),
+            link: vec![0; LINK_BYTES],
+            list: Vec::with_capacity(LIST_BYTES),
+            maps: vec![0; MAPS_BYTES],
+            uses: Uses::default(),
+        }
+    }
+
+    fn finish(self, pids: Vec<Pid>) -> Uses {
+        let mut uses = self.uses;
+        uses.pids = pids;
+        uses.unreadable.sort_unstable();
+        uses.unreadable.dedup();
+        uses
+    }
+
+    fn links(&mut self, pid: Pid) -> Result<Seen, ScanError> {
+        let seen = self.links_of(pid, None)?;
+        if seen == Seen::Ended {
+            self.of_a_thread(pid, Self::links_of)?;
+        }
+        self.noted(pid, seen)
+    }
+
+    fn maps(&mut self, pid: Pid) -> Result<Seen, ScanError> {
+        let seen = self.maps_of(pid, None)?;
+        if seen == Seen::Ended {
+            self.of_a_thread(pid, Self::maps_of)?;
+        }
+        self.noted(pid, seen)
+    }
+
+    fn noted(&mut self, pid: Pid, seen: Seen) -> Result<Seen, ScanError> {
+        if seen == Seen::Partly {
+            self.uses.unreadable.push(pid);
+        }
+        Ok(seen)
+    }
+
+    /// Reads through another thread, for a leader that exited shows nothing of what the process uses.
+    fn of_a_thread(
+        &mut self,
+        pid: Pid,
+        read: impl Fn(&mut Self, Pid, Option<Pid>) -> Result<Seen, ScanError>,
+    ) -> Result<(), ScanError> {
+        let name = named(&mut self.name, format_args!("{pid}/task"));
+        let threads = match open_below(self.root, name, OFlags::DIRECTORY) {
+            Ok(directory) => numbers(directory.as_fd(), &mut self.list),
+            Err(errno) => Err(errno),
+        };
+        let threads = match threads {
+            Ok(threads) => threads,
+            Err(errno) => {
+                let seen = refused(errno)?;
+                self.noted(pid, seen)?;
+                return Ok(());
+            }
+        };
+        for thread in threads.into_iter().filter(|&thread| thread != pid) {
+            match read(self, pid, Some(thread))? {
+                Seen::Whole => break,
+                Seen::Partly => {
+                    self.noted(pid, Seen::Partly)?;
+                    break;
+                }
+                Seen::Ended => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads descriptors and then the working directory. An exiting process gives up its descriptors
+    /// first, so while the directory is there, the descriptors were, too.
+    fn links_of(&mut self, pid: Pid, thread: Option<Pid>) -> Result<Seen, ScanError> {
+        let descriptors = self.descriptors_of(pid, thread)?;
+        let name = name_of(&mut self.name, pid, thread, "cwd");
+        let directory = match readlinkat_raw(self.root, name, self.link.as_mut_slice()) {
+            Ok(count) => {
+                let path = self.link.get(..count).unwrap_or_default();
+                self.uses.push(pid, UsedBy::WorkingDirectory, path);
+                Seen::Whole
+            }
+            Err(errno) => refused(errno)?,
+        };
+        Ok(match (descriptors, directory) {
+            (Seen::Ended, _) | (_, Seen::Ended) => Seen::Ended,
+            (Seen::Partly, _) | (_, Seen::Partly) => Seen::Partly,
+            (Seen::Whole, Seen::Whole) => Seen::Whole,
+        })
+    }
+
+    fn descriptors_of(&mut self, pid: Pid, thread: Option<Pid>) -> Result<Seen, ScanError> {
+        let name = name_of(&mut self.name, pid, thread, "fd");
+        let directory = match open_below(self.root, name, OFlags::DIRECTORY) {
+            Ok(directory) => directory,
+            Err(errno) => return refused(errno),
+        };
+        let mut seen = Seen::Whole;
+        let mut entries = RawDir::new(&directory, self.list.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(errno) => return refused(errno),
+            };
+            let name = entry.file_name();
+            if name.to_bytes().starts_with(b".") {
+                continue;
+            }
+            match readlinkat_raw(&directory, name, self.link.as_mut_slice()) {
+                Ok(count) => {
+                    let path = self.link.get(..count).unwrap_or_default();
+                    self.uses.push(pid, UsedBy::Descriptor, path);
+                }
+                Err(errno) => match refused(errno)? {
+                    // Closed since it was listed.
+                    Seen::Ended | Seen::Whole => {}
+                    Seen::Partly => seen = Seen::Partly,
+                },
+            }
+        }
+        Ok(seen)
+    }
+
+    fn maps_of(&mut self, pid: Pid, thread: Option<Pid>) -> Result<Seen, ScanError> {
+        let name = name_of(&mut self.name, pid, thread, "maps");
+        let file = match open_below(self.root, name, OFlags::empty()) {
+            Ok(file) => file,
+            Err(errno) => return refused(errno),
+        };
+        let mut is_empty = true;
+        let mut filled = 0_usize;
+        loop {
+            let room = self.maps.get_mut(filled..).unwrap_or_default();
+            if room.is_empty() {
+                // No line of a kernel is that long.
+                return Ok(Seen::Partly);
+            }
+            match rustix::io::read(&file, room) {
+                Ok(0) => break,
+                Ok(count) => filled = filled.saturating_add(count),
+                Err(Errno::INTR) => {}
+                Err(errno) => return refused(errno),
+            }
+            is_empty = false;
+            filled = self.take_lines(pid, filled);
+        }
+        if filled > 0 {
+            self.take_line(pid, 0, filled);
+        }
+        if !is_empty {
+            return Ok(Seen::Whole);
+        }
+        // A kernel thread has no mappings; neither has a process that is ending, nor its directory.
+        let name = name_of(&mut self.name, pid, thread, "cwd");
+        match readlinkat_raw(self.root, name, self.link.as_mut_slice()) {
+            Ok(_count) => Ok(Seen::Whole),
+            Err(errno) => refused(errno),
+        }
+    }
+
+    /// Takes the whole lines out of what was read, and returns how much of a line is left.
+    fn take_lines(&mut self, pid: Pid, filled: usize) -> usize {
+        let mut start = 0;
+        while let Some(length) = self
+            .maps
+            .get(start..filled)
+            .and_then(|rest| rest.iter().position(|&byte| byte == b'\n'))
+        {
+            let end = start.saturating_add(length);
+            self.take_line(pid, start, end);
+            start = end.saturating_add(1);
+        }
+        self.maps.copy_within(start..filled, 0);
+        filled.saturating_sub(start)
+    }
+
+    fn take_line(&mut self, pid: Pid, start: usize, end: usize) {
+        if let Some(path) = self.maps.get(start..end).and_then(mapped_path) {
+            self.uses.push(pid, UsedBy::Mapping, path);
+        }
+    }
+}
+
+/// Says what an error means for the process that was looked at, or that nobody can be looked at.
+fn refused(errno: Errno) -> Result<Seen, ScanError> {
+    match errno {
+        Errno::NOENT | Errno::SRCH => Ok(Seen::Ended),
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Err(ScanError::Exhausted {
+            source: Arc::new(errno.into()),
+        }),
+        _ => Ok(Seen::Partly),
+    }
+}
+
+fn unlisted(errno: Errno) -> ScanError {
+    match refused(errno) {
+        Err(exhausted) => exhausted,
+        Ok(_) => ScanError::Unlisted {
+            source: Arc::new(errno.into()),
+        },
+    }
+}
+
+/// Lists the processes, ascending.
+fn list(root: BorrowedFd<'_>) -> Result<Vec<Pid>, ScanError> {
+    let directory = open_below(root, b".", OFlags::DIRECTORY).map_err(unlisted)?;
+    let mut buffer = Vec::with_capacity(LIST_BYTES);
+    let mut pids = numbers(directory.as_fd(), &mut buffer).map_err(unlisted)?;
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// Reads the entries of a directory that are numbers.
+fn numbers(directory: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<Vec<Pid>, Errno> {
+    let mut found = Vec::new();
+    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_str().ok();
+        found.extend(name.and_then(|name| name.parse::<Pid>().ok()));
+    }
+    Ok(found)
+}
+
+/// Opens something below `/proc` for reading.
+fn open_below(root: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+    openat(root.as_fd(), name, flags, Mode::empty())
+}
+
+fn name_of<'a>(buffer: &'a mut Vec<u8>, pid: Pid, thread: Option<Pid>, what: &str) -> &'a [u8] {
+    match thread {
+        None => named(buffer, format_args!("{pid}/{what}")),
+        Some(thread) => named(buffer, format_args!("{pid}/task/{thread}/{what}")),
+    }
+}
+
+fn named<'a>(buffer: &'a mut Vec<u8>, name: std::fmt::Arguments<'_>) -> &'a [u8] {
+    buffer.clear();
+    // Memory takes all there is.
+    let _written = buffer.write_fmt(name);
+    buffer
+}

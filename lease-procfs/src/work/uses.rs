@@ -1,0 +1,133 @@
+//! Everything that was read of all processes, in one piece of memory.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use super::ancestry::Exclusion;
+use super::group::{Member, Members, ProcessGroup};
+use super::occupants::{Occupant, PathUse, UsedBy};
+use super::paths::Needle;
+use crate::id::{Pid, StartTicks};
+use crate::limits::USES;
+
+/// Uses of paths, of any number of processes.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    /// All paths, one after the other.
+    bytes: Vec<u8>,
+    /// The uses in the same order, so that each path begins where the one before it ends.
+    uses: Vec<Use>,
+    /// Who was read, ascending.
+    pub(crate) pids: Vec<Pid>,
+    /// Who could not be read in full, ascending.
+    pub(crate) unreadable: Vec<Pid>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    pid: Pid,
+    by: UsedBy,
+    end: usize,
+}
+
+impl Uses {
+    /// Adds a use, unless it is no path or the one before it: the parts of one mapped file follow
+    /// each other.
+    pub(crate) fn push(&mut self, pid: Pid, by: UsedBy, path: &[u8]) {
+        if !path.starts_with(b"/") {
+            return;
+        }
+        let start = match self.uses.len().checked_sub(2) {
+            Some(at) => self.uses.get(at).map_or(0, |before| before.end),
+            None => 0,
+        };
+        if let Some(last) = self.uses.last()
+            && (last.pid, last.by) == (pid, by)
+            && self.bytes.get(start..last.end) == Some(path)
+        {
+            return;
+        }
+        self.bytes.extend_from_slice(path);
+        self.uses.push(Use {
+            pid,
+            by,
+            end: self.bytes.len(),
+        });
+    }
+
+    /// Adds who uses the target to `found`.
+    pub(crate) fn find(
+        &self,
+        needle: &Needle,
+        excluded: &Exclusion,
+        found: &mut BTreeMap<Pid, Vec<PathUse>>,
+    ) {
+        let mut start = 0;
+        for one in &self.uses {
+            let path = self.bytes.get(start..one.end).unwrap_or_default();
+            start = one.end;
+            if needle.covers(one.by, path) && !excluded.contains(one.pid) {
+                let uses = found.entry(one.pid).or_default();
+                if uses.len() < USES {
+                    uses.push(PathUse {
+                        by: one.by,
+                        path: path_of(path),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Lists who was found.
+pub(crate) fn occupants(found: BTreeMap<Pid, Vec<PathUse>>) -> Vec<Occupant> {
+    let each = found.into_iter();
+    each.map(|(pid, uses)| Occupant { pid, uses }).collect()
+}
+
+#[cfg(unix)]
+fn path_of(bytes: &[u8]) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt as _;
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+#[cfg(not(unix))]
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::new(&*String::from_utf8_lossy(bytes)))
+}
+
+/// What the `stat` of every process says of groups.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    /// By number.
+    pub(crate) rows: Vec<GroupRow>,
+    /// How many could not be read.
+    pub(crate) unreadable: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupRow {
+    pub(crate) pid: Pid,
+    pub(crate) group: Option<Pid>,
+    pub(crate) start_ticks: StartTicks,
+    pub(crate) has_exited: bool,
+}
+
+impl Groups {
+    pub(crate) fn members(&self, group: ProcessGroup, hides: bool) -> Members {
+        let of_group = |row: &&GroupRow| row.group == Some(group.get());
+        let member = |row: &GroupRow| Member {
+            pid: row.pid,
+            start_ticks: row.start_ticks,
+            has_exited: row.has_exited,
+        };
+        let mut members: Vec<_> = self.rows.iter().filter(of_group).map(member).collect();
+        members.sort_unstable_by_key(|member| member.pid);
+        Members {
+            members,
+            unreadable: self.unreadable,
+            hides,
+        }
+    }
+}
