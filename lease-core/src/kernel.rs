@@ -14,6 +14,9 @@ pub struct KernelSeen {
     pub record: RecordClass,
     /// It is the file whose descriptor this process keeps.
     pub same_file: bool,
+    /// An earlier busy look, at least one poll interval ago and with no grant between, saw the same
+    /// signature. A single look may see the predecessor's: a holder signs after it has the lock.
+    pub steady: bool,
 }
 
 /// The kernel's answer.
@@ -50,6 +53,8 @@ pub enum RecordClass {
     Unreadable,
     /// Something that is no record.
     Unrecognised,
+    /// Something that was made, removed or replaced between two looks.
+    Changing,
 }
 
 /// What the driver does.
@@ -87,15 +92,18 @@ pub enum BusyReason {
     Unrecognised,
     /// The lock file was replaced: a lock on the old one excludes nobody.
     MutexMoved,
+    /// Somebody else changed what is at the record's path at the same time.
+    LostRace,
 }
 
 /// How sure it is that the process in the record is the one that has the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "callers must decide every case")]
 pub enum Attribution {
-    /// It lives.
+    /// It lives, and two looks saw its signature.
     Confirmed,
-    /// It is gone or cannot be judged: somebody is inside who has not signed yet, or a reader.
+    /// It was seen once only, is gone or cannot be judged: somebody may be inside who has not signed
+    /// yet, or a reader.
     Unconfirmed,
     /// No record names anybody.
     None,
@@ -114,6 +122,7 @@ pub enum Attribution {
 ///     lock: KernelState::Taken,
 ///     record: RecordClass::Current,
 ///     same_file: true,
+///     steady: false,
 /// };
 /// assert_eq!(kernel_contention(&seen), Contention::Grant { adopt: false, reap: false });
 /// ```
@@ -146,15 +155,14 @@ pub fn kernel_contention(seen: &KernelSeen) -> Contention {
         (KernelState::Taken, RecordClass::Unrecognised) => {
             Contention::Busy(BusyReason::Unrecognised)
         }
+        (KernelState::Taken, RecordClass::Changing) => Contention::Busy(BusyReason::LostRace),
     }
 }
 
 const fn attribution(seen: &KernelSeen) -> Attribution {
     match &seen.verdict {
-        Some(Verdict::Alive(_)) => Attribution::Confirmed,
-        Some(Verdict::Dead(_) | Verdict::Occupied(_) | Verdict::Unknown(_)) => {
-            Attribution::Unconfirmed
-        }
+        Some(Verdict::Alive(_)) if seen.steady => Attribution::Confirmed,
+        Some(_) => Attribution::Unconfirmed,
         None => Attribution::None,
     }
 }

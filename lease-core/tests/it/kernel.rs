@@ -13,7 +13,7 @@ const LOCKS: [KernelState; 3] = [
     KernelState::Busy,
 ];
 
-const RECORDS: [RecordClass; 9] = [
+const RECORDS: [RecordClass; 10] = [
     RecordClass::Missing,
     RecordClass::Current,
     RecordClass::LegacyAlive,
@@ -23,7 +23,10 @@ const RECORDS: [RecordClass; 9] = [
     RecordClass::NotARegularFile,
     RecordClass::Unreadable,
     RecordClass::Unrecognised,
+    RecordClass::Changing,
 ];
+
+const PAIRS: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 fn verdicts() -> [Option<Verdict>; 5] {
     [
@@ -41,18 +44,19 @@ fn all() -> Vec<KernelSeen> {
     for verdict in verdicts() {
         for lock in LOCKS {
             for record in RECORDS {
-                for same_file in [false, true] {
+                for (same_file, steady) in PAIRS {
                     all.push(KernelSeen {
                         verdict: verdict.clone(),
                         lock,
                         record,
                         same_file,
+                        steady,
                     });
                 }
             }
         }
     }
-    assert_eq!(all.len(), 5 * 3 * 9 * 2);
+    assert_eq!(all.len(), 5 * 3 * 10 * 4);
     all
 }
 
@@ -71,7 +75,7 @@ fn only_a_lock_taken_beside_a_harmless_record_is_granted() {
         assert_eq!(is_granted, expected, "{seen:?}: {contention:?}");
         granted += usize::from(is_granted);
     }
-    assert_eq!(granted, 3 * 5 * 2);
+    assert_eq!(granted, 3 * 5 * 4);
 }
 
 #[test]
@@ -88,12 +92,13 @@ fn a_grant_adopts_what_is_not_its_own_and_reaps_only_dead_claims() {
 // C29
 #[test]
 fn beside_a_free_lock_a_record_of_a_running_process_keeps_nobody_out() {
-    for same_file in [false, true] {
+    for (same_file, steady) in PAIRS {
         let seen = KernelSeen {
             verdict: Some(alive()),
             lock: KernelState::Taken,
             record: RecordClass::Current,
             same_file,
+            steady,
         };
         let granted = Contention::Grant {
             adopt: !same_file,
@@ -126,13 +131,18 @@ fn a_verdict_only_names_the_holder() {
 #[test]
 fn a_busy_lock_is_attributed_as_surely_as_its_record_allows() {
     let table = [
-        (None, Attribution::None),
-        (Some(alive()), Attribution::Confirmed),
-        (Some(dead()), Attribution::Unconfirmed),
-        (Some(occupied()), Attribution::Unconfirmed),
-        (Some(unknown()), Attribution::Unconfirmed),
+        (None, false, Attribution::None),
+        (None, true, Attribution::None),
+        (Some(alive()), false, Attribution::Unconfirmed),
+        (Some(alive()), true, Attribution::Confirmed),
+        (Some(dead()), false, Attribution::Unconfirmed),
+        (Some(dead()), true, Attribution::Unconfirmed),
+        (Some(occupied()), false, Attribution::Unconfirmed),
+        (Some(occupied()), true, Attribution::Unconfirmed),
+        (Some(unknown()), false, Attribution::Unconfirmed),
+        (Some(unknown()), true, Attribution::Unconfirmed),
     ];
-    for (verdict, attribution) in table {
+    for (verdict, steady, attribution) in table {
         for record in RECORDS {
             for same_file in [false, true] {
                 let seen = KernelSeen {
@@ -140,6 +150,7 @@ fn a_busy_lock_is_attributed_as_surely_as_its_record_allows() {
                     lock: KernelState::Busy,
                     record,
                     same_file,
+                    steady,
                 };
                 let busy = Contention::Busy(BusyReason::Kernel(attribution));
                 assert_eq!(kernel_contention(&seen), busy, "{seen:?}");
@@ -157,15 +168,17 @@ fn every_obstacle_at_the_record_has_its_own_reason() {
         (RecordClass::NotARegularFile, BusyReason::NotARegularFile),
         (RecordClass::Unreadable, BusyReason::Unreadable),
         (RecordClass::Unrecognised, BusyReason::Unrecognised),
+        (RecordClass::Changing, BusyReason::LostRace),
     ];
     for (record, reason) in table {
         for verdict in verdicts() {
-            for same_file in [false, true] {
+            for (same_file, steady) in PAIRS {
                 let seen = KernelSeen {
                     verdict: verdict.clone(),
                     lock: KernelState::Taken,
                     record,
                     same_file,
+                    steady,
                 };
                 assert_eq!(kernel_contention(&seen), Contention::Busy(reason));
             }

@@ -402,6 +402,7 @@ fn kernel(facts: Facts, legacy: bool, verdict: Option<Verdict>, same_file: bool)
         lock,
         record,
         same_file,
+        steady: true,
     })
 }
 
