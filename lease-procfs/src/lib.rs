@@ -46,6 +46,7 @@
 //! | --- | --- |
 //! | [`binding`] | which texts say that a process uses a place, and whose they are |
 //! | [`facts`] | what a verdict looks at |
+//! | [`select`] | which process a lease is for, when somebody else names it |
 //!
 //! # Features
 //!
@@ -79,6 +80,7 @@ mod own;
 mod probe;
 mod procfs;
 mod proof;
+pub mod select;
 mod stat;
 #[cfg(target_os = "linux")]
 mod sys;

@@ -1,10 +1,16 @@
 //! Every bound of this crate on what others hand in, in one place.
 
+/// The most steps from a process to an ancestor that is looked for.
+pub const ANCESTOR_STEPS: usize = 32;
+
 /// The longest runtime binding, prefix included, in bytes.
 pub const BINDING_BYTES: usize = 4_096;
 
 /// The longest client name, in ASCII characters.
 pub const CLIENT_BYTES: usize = 128;
+
+/// The longest name of a program, in bytes: what file systems take.
+pub const PROGRAM_BYTES: usize = 255;
 
 /// The longest session or run label, in bytes of UTF-8.
 pub const LABEL_BYTES: usize = 256;

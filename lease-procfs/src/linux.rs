@@ -192,12 +192,7 @@ pub(crate) fn describe(proc: &ProcFs, pid: Pid) -> Result<ProcessIdentity, Descr
             },
             NoBootId::Malformed(source) => DescribeError::BootId { source },
         })?;
-        match own.view {
-            View::Ours => {}
-            View::NotOurs => return Err(DescribeError::ProcNotOurs),
-            View::Missing => return Err(DescribeError::ProcMissing),
-            View::Unsupported => return Err(DescribeError::Unsupported),
-        }
+        require_ours(own)?;
         let (stat, pidfd_inode) = if proc.kernel().pidfd {
             describe_by_pidfd(proc, pid)?
         } else {
@@ -214,6 +209,16 @@ pub(crate) fn describe(proc: &ProcFs, pid: Pid) -> Result<ProcessIdentity, Descr
             launch: own.launch.filter(|_| own.pid == Some(pid)),
         })
     })
+}
+
+/// Refuses a `/proc` in which numbers mean other processes than to us.
+pub(crate) const fn require_ours(own: &Own) -> Result<(), DescribeError> {
+    match own.view {
+        View::Ours => Ok(()),
+        View::NotOurs => Err(DescribeError::ProcNotOurs),
+        View::Missing => Err(DescribeError::ProcMissing),
+        View::Unsupported => Err(DescribeError::Unsupported),
+    }
 }
 
 /// The pidfd is opened first and polled last, so what was read between is about one process.
@@ -293,12 +298,12 @@ fn unreadable(pid: Pid, errno: Errno) -> DescribeError {
 }
 
 /// Why there is no `stat` of a process.
-enum NoStat {
+pub(crate) enum NoStat {
     Unread(Errno),
     Malformed(StatError),
 }
 
-fn read_stat(root: &Path, pid: Pid) -> Result<Stat, NoStat> {
+pub(crate) fn read_stat(root: &Path, pid: Pid) -> Result<Stat, NoStat> {
     let mut buffer = [0; STAT_BYTES];
     let line = read_into(root, format_args!("{pid}/stat"), &mut buffer).map_err(NoStat::Unread)?;
     Stat::parse(line).map_err(NoStat::Malformed)
@@ -406,7 +411,7 @@ fn read_namespace(root: &Path, kind: &str, kernel: Kernel) -> OwnNamespace {
 
 /// Reads a small file below `/proc` that the kernel prints in one piece. One that fills the buffer is
 /// cut, and its parser says so.
-fn read_into<'a>(
+pub(crate) fn read_into<'a>(
     root: &Path,
     name: fmt::Arguments<'_>,
     buffer: &'a mut [u8],

@@ -27,6 +27,11 @@ mod places;
 mod recycled;
 #[cfg(test)]
 mod rig;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod select;
+#[cfg(test)]
+mod selector;
 #[cfg(test)]
 mod stat;
 #[cfg(target_os = "linux")]
