@@ -24,7 +24,7 @@ type Probe = fn() -> Presence;
 const SCRATCH_BYTES: usize = 60;
 
 /// Every need that a test may name.
-const NEEDS: [(&str, Probe); 17] = [
+const NEEDS: [(&str, Probe); 18] = [
     ("cgroup-v1-freezer", || {
         cgroup(&["/sys/fs/cgroup/freezer"], "freezer.state")
     }),
@@ -35,6 +35,7 @@ const NEEDS: [(&str, Probe); 17] = [
         )
     }),
     ("descriptors", descriptors),
+    ("kernel-threads", kernel_threads),
     ("linux", linux),
     ("mount-namespaces", || unshare(&["--mount"], "true")),
     ("pid-namespaces", || unshare(&["--pid", "--fork"], "true")),
@@ -109,6 +110,15 @@ fn cgroup(roots: &[&str], freezer: &str) -> Presence {
         Ok(()) if has_freezer => Presence::Here,
         Ok(()) => Presence::Missing(format!("a cgroup has no {freezer}")),
         Err(error) => Presence::Untold(format!("{}: {error}", folder.display())),
+    }
+}
+
+/// The threads of the kernel are children of number 2, where a process may see them.
+fn kernel_threads() -> Presence {
+    match fs::read_to_string("/proc/2/comm") {
+        Ok(name) if name.trim() == "kthreadd" => Presence::Here,
+        Ok(name) => Presence::Missing(format!("number 2 is {}", name.trim())),
+        Err(error) => Presence::Missing(format!("/proc/2: {error}")),
     }
 }
 

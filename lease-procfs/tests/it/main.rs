@@ -9,6 +9,12 @@ mod binding_fuzz;
 mod calls;
 #[cfg(test)]
 mod errors;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod faults;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod frozen;
 #[cfg(test)]
 mod holder;
 #[cfg(test)]

@@ -177,7 +177,7 @@ mod isolation {
 
     const PANICKED: &str = "panicked";
 
-    const NEEDS: [&str; 8] = [
+    const NEEDS: [&str; 9] = [
         PANICKED,
         "pid-namespaces",
         "pidfs",
@@ -185,6 +185,7 @@ mod isolation {
         "root",
         "set-tid",
         "time-namespaces",
+        "tmpfs",
         "user-namespaces",
     ];
 

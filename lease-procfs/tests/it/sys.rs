@@ -131,6 +131,18 @@ pub(crate) fn wait_for_ever() {
     }
 }
 
+/// Traces a child from this thread and stops it. A kill ends both.
+pub(crate) fn trace(pid: Pid) -> io::Result<()> {
+    let null = std::ptr::null_mut::<libc::c_void>();
+    for request in [libc::PTRACE_SEIZE, libc::PTRACE_INTERRUPT] {
+        // SAFETY: both take no address and no data.
+        if unsafe { libc::ptrace(request, pid.get(), null, null) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Takes on another user, for good.
 pub(crate) fn become_user(user: u32) {
     // SAFETY: changes credentials of this process.
