@@ -61,6 +61,7 @@
 //! `verdict.rs`, then `facts.rs`, then `identity.rs`; `linux.rs` gathers the facts.
 
 pub mod binding;
+pub mod bound;
 #[cfg(target_os = "linux")]
 mod clock;
 mod describe;

@@ -26,3 +26,11 @@ pub const USES: usize = 16;
 
 /// The most processes that one death watch takes.
 pub const WATCHES: usize = 4_096;
+
+/// The longest name of a repository, owner, role or state, in bytes of UTF-8.
+pub const NAME_BYTES: usize = 256;
+
+/// The most rounds of questions and answers that one decision takes.
+///
+/// Each round means that the lease in the way was granted or handed over in between.
+pub const ROUNDS: usize = 16;

@@ -4,6 +4,8 @@
 mod binding;
 #[cfg(test)]
 mod binding_fuzz;
+#[cfg(test)]
+mod bound;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod calls;
