@@ -125,12 +125,38 @@ impl ResourceKey {
     }
 }
 
-/// Whether nothing in the name needs a closer look: one segment of letters, digits and other plain
-/// ASCII, as most names are.
+/// Whether nothing in the name needs a closer look: segments of letters, digits and other plain ASCII,
+/// as most names are.
 fn is_plain(name: &[u8]) -> bool {
-    name.iter()
-        .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b'.'))
+    let mut begin = 0_usize;
+    let mut segments = 1_usize;
+    for (at, &byte) in name.iter().enumerate() {
+        if PLAIN.get(usize::from(byte)) == Some(&true) {
+            continue;
+        }
+        if byte != b'/' || at == begin {
+            return false;
+        }
+        begin = at.saturating_add(1);
+        segments = segments.saturating_add(1);
+    }
+    begin < name.len() && segments <= KEY_SEGMENTS
 }
+
+/// The bytes that cannot make a segment wrong.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a byte is below 256, and this runs when compiling"
+)]
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = b'!';
+    while byte <= b'~' {
+        plain[byte as usize] = !matches!(byte, b'/' | b'.');
+        byte += 1;
+    }
+    plain
+};
 
 /// Checks depth and form of the segments of `name`, which begins at byte `skipped`.
 fn check_segments(name: &str, skipped: usize) -> Result<(), KeyError> {

@@ -289,8 +289,15 @@ impl<H: Clone> Plan<H> {
     }
 }
 
-/// Puts a new lease into its cell.
-fn create<H>(draft: Draft<H>, fresh: Fresh, at: Moment, cells: &mut impl Cells<H>) -> Grant {
+/// Puts a new lease into its cell, also where the driver sees by itself that nothing is in its way.
+// Inlined, or the lease is copied once more.
+#[inline(always)]
+pub(crate) fn create<H>(
+    draft: Draft<H>,
+    fresh: Fresh,
+    at: Moment,
+    cells: &mut impl Cells<H>,
+) -> Grant {
     let token = FencingToken {
         authority: fresh.authority,
         generation: fresh.generation,
@@ -349,11 +356,6 @@ pub(crate) fn edit_in_place<H>(cell: &mut Cell<H>, edit: Edit<H>, now: Moment) {
     }
 }
 
-/// Ends the lease of `key`, as [`Plan::commit`] ends it, where nobody waits for it.
-pub(crate) fn end_in_place<H>(cells: &mut impl Cells<H>, key: &ResourceKey, hint: Slot) {
-    cells.remove(key, hint);
-}
-
 /// Stores the lease of `key` anew under its next holder, since drivers find leases by holder.
 fn rehold<H: Clone>(
     key: &ResourceKey,
@@ -380,6 +382,7 @@ fn rehold<H: Clone>(
 }
 
 impl<H> Lease<H> {
+    #[inline]
     fn apply(&mut self, edit: Edit<H>, now: Moment) {
         match edit {
             Edit::Offer { ticket } => {
@@ -422,7 +425,7 @@ impl<H> Lease<H> {
 }
 
 impl<H> Draft<H> {
-    fn detail(&self) -> Detail {
+    pub(crate) fn detail(&self) -> Detail {
         Detail::Granted {
             expires: self.expires,
             previous: self.previous.as_ref().map(|previous| previous.token),

@@ -30,9 +30,9 @@ pub(super) fn acquire<H: Holder>(
     if let Some(lease) = present.filter(|lease| same(&lease.holder)) {
         return again(site, lease, At::from(lease.token), ttl);
     }
-    let expires = match first_expiry(case.policy, ttl, now) {
-        Ok(expires) => expires,
-        Err(fault) => return Decision::Refuse(Refusal::Ttl(fault)),
+    let draft = match unopposed(case.policy, site.key, holder, ttl, now) {
+        Ok(draft) => draft,
+        Err(refusal) => return Decision::Refuse(refusal),
     };
     let mut way = Way {
         ended: case.swept(ObservedBy::Request),
@@ -63,20 +63,36 @@ pub(super) fn acquire<H: Holder>(
     sort(&mut way.ended);
     let code = match way.previous {
         Some(_) => Code::TakenOver,
-        None => acquired_code(case.policy),
+        None => draft.code,
     };
-    let draft = Draft {
-        key: site.key.clone(),
-        holder: holder.clone(),
-        terms: case.policy.clone(),
-        expires,
+    let own = Own::Create(Draft {
         code,
         previous: way.previous,
-    };
+        ..draft
+    });
     Decision::Change(Plan {
         at: now,
         ended: way.ended,
-        own: Own::Create(draft),
+        own,
+    })
+}
+
+/// The lease that a request of `holder` gets where nothing is in its way: nothing that overlaps is held,
+/// and nobody waits.
+pub(crate) fn unopposed<H: Holder>(
+    policy: &LeasePolicy,
+    key: &ResourceKey,
+    holder: &H,
+    ttl: Option<Duration>,
+    now: Moment,
+) -> Result<Draft<H>, Refusal<H>> {
+    Ok(Draft {
+        expires: first_expiry(policy, ttl, now).map_err(Refusal::Ttl)?,
+        key: key.clone(),
+        holder: holder.clone(),
+        terms: policy.clone(),
+        code: acquired_code(policy),
+        previous: None,
     })
 }
 

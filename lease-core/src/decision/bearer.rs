@@ -113,10 +113,20 @@ impl<'a, H: Holder> Bearer<'a, H> {
         }
     }
 
-    /// Shows progress, or renews with or without an explicit ttl.
-    fn progress(&self, verb: Verb, ttl: Option<Duration>) -> Result<Effect<H>, Refusal<H>> {
+    /// Until when the lease goes on after progress, or a renewal with or without an explicit ttl.
+    pub(crate) fn goes_on(
+        &self,
+        verb: Verb,
+        ttl: Option<Duration>,
+    ) -> Result<(&'a Lease<H>, Option<Moment>), Refusal<H>> {
         let lease = self.current(verb)?;
         let expires = renewed_expiry(lease, ttl, self.now)?;
+        Ok((lease, expires))
+    }
+
+    /// Shows progress, or renews with or without an explicit ttl.
+    fn progress(&self, verb: Verb, ttl: Option<Duration>) -> Result<Effect<H>, Refusal<H>> {
+        let (lease, expires) = self.goes_on(verb, ttl)?;
         let code = match (verb, lease.terms.again()) {
             (Verb::Renew, Again::Renew) => Code::Renewed,
             _ => Code::Touched,
@@ -227,11 +237,17 @@ impl<'a, H: Holder> Bearer<'a, H> {
         })
     }
 
-    /// Says whether the bearer may write now.
-    fn check(&self) -> Result<Effect<H>, Refusal<H>> {
+    /// Decides whether the bearer may write now.
+    pub(crate) fn entitled(&self) -> Result<(), Refusal<H>> {
         if self.current(Verb::Check)?.suspended(self.now) {
             return Err(Refusal::Mismatch(Mismatch::Expired));
         }
+        Ok(())
+    }
+
+    /// Says whether the bearer may write now.
+    fn check(&self) -> Result<Effect<H>, Refusal<H>> {
+        self.entitled()?;
         Ok(Effect::Report {
             code: Code::Entitled,
             detail: Detail::Plain,

@@ -3,37 +3,29 @@
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
-use crate::id::Generation;
 use crate::time::Moment;
 
-/// One timed lease: no later than when its term can be over, where it is, which it is.
-pub(super) type Timer = (Moment, u32, Generation);
-
-/// The earliest possible ends of terms.
+/// The earliest possible ends of terms: at most one for each place, no later than when the term of the
+/// lease there can be over.
 ///
-/// A touch moves only the lease's own stamp; the timer stays early and is set anew when it comes due.
-/// A lease that goes leaves its timer behind; those are dropped when they come due, or all at once
-/// when they outnumber the live ones.
+/// A touch moves only the lease's own stamp; the timer stays early and is set anew when it comes due. A
+/// lease that goes leaves its timer to the next one at its place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Expiry {
-    timers: BinaryHeap<Reverse<Timer>>,
+    timers: BinaryHeap<Reverse<(Moment, u32)>>,
 }
 
 impl Expiry {
-    /// Sets a timer. `live` is how many leases there are.
-    pub(super) fn push(&mut self, timer: Timer, live: usize, valid: impl Fn(&Timer) -> bool) {
-        let most = live.saturating_mul(2).saturating_add(64);
-        if self.timers.len() > most {
-            self.timers.retain(|Reverse(timer)| valid(timer));
-        }
-        self.timers.push(Reverse(timer));
+    /// Sets the timer of `place`.
+    pub(super) fn push(&mut self, expires: Moment, place: u32) {
+        self.timers.push(Reverse((expires, place)));
     }
 
-    /// Takes the earliest timer, if it lies strictly before `now`.
-    pub(super) fn pop_due(&mut self, now: Moment) -> Option<Timer> {
-        let Reverse((expires, ..)) = self.timers.peek()?;
+    /// Takes the earliest timer, if it lies strictly before `now`, and says whose it is.
+    pub(super) fn pop_due(&mut self, now: Moment) -> Option<u32> {
+        let Reverse((expires, _)) = self.timers.peek()?;
         if now > *expires {
-            self.timers.pop().map(|Reverse(timer)| timer)
+            self.timers.pop().map(|Reverse((_, place))| place)
         } else {
             None
         }
@@ -41,10 +33,10 @@ impl Expiry {
 
     /// The last moment at which no term can be over.
     pub(super) fn earliest(&self) -> Option<Moment> {
-        self.timers.peek().map(|Reverse((expires, ..))| *expires)
+        self.timers.peek().map(|Reverse((expires, _))| *expires)
     }
 
-    /// How many timers are kept, dead ones included.
+    /// How many timers are kept.
     pub(super) fn len(&self) -> usize {
         self.timers.len()
     }

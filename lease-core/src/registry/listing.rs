@@ -61,7 +61,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     ///
     /// Of more than 64 expired leases the rest is listed as expired.
     pub fn list(&mut self, turn: &mut Turn<'_>) -> Vec<LeaseView<H>> {
-        turn.seen.now = self.observe(turn.seen);
+        turn.seen.now = self.observe(&turn.seen);
         self.settle_due(&Action::Sweep, turn);
         self.peek(turn.seen.now)
     }

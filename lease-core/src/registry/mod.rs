@@ -1,15 +1,18 @@
 //! The memory driver: cells, counters, queue and receipts of one authority, as plain data.
 
+mod bearer;
 mod expiry;
 mod handover;
 mod listing;
 mod log;
+mod owners;
 mod queue;
 mod store;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
+use core::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 
@@ -21,13 +24,13 @@ use crate::action::{Action, Call, Scene, Seen, Wait, WaiterId};
 use crate::cell::{Cell, Disposition, Lease, Provenance};
 use crate::change::{Change, Detail};
 use crate::code::Code;
-use crate::decision::{Bearer, Decision, Effect, decide, shown};
+use crate::decision::{Decision, decide, shown, unopposed};
 use crate::holder::Holder;
 use crate::id::{AuthorityId, Generation, LeaseId, OpId, Seq};
 use crate::key::ResourceKey;
 use crate::liveness::{Locality, Question};
 use crate::outcome::Outcome;
-use crate::plan::{Fresh, Grant, Plan, edit_in_place, end_in_place};
+use crate::plan::{Fresh, Grant, Plan, create};
 use crate::policy::LeasePolicy;
 use crate::receipt::{Note, Receipt};
 use crate::refusal::{Counter, Refusal};
@@ -275,7 +278,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Moment> {
         let expiry = self.store.expiry().earliest();
-        let over = expiry.map(|last| last.after(core::time::Duration::from_nanos(1)));
+        let over = expiry.map(|last| last.after(Duration::from_nanos(1)));
         match (over, self.queue.first_deadline()) {
             (Some(over), Some(deadline)) => Some(over.min(deadline)),
             (over, deadline) => over.or(deadline),
@@ -293,7 +296,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 counter: Counter::Seq,
             });
         }
-        turn.seen.now = self.observe(turn.seen);
+        turn.seen.now = self.observe(&turn.seen);
         match (&call.resource, &call.action) {
             (None, Action::Sweep) => Step::Done(Outcome::Many(self.inspect(turn))),
             (None, Action::Disconnect(holder)) => {
@@ -303,10 +306,10 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 refused(Refusal::Misaddressed)
             }
             (Some(key), action) => {
-                if self.anything_due(turn.seen) {
+                if self.anything_due(&turn.seen) {
                     self.settle_due(action, turn);
-                } else if let Some(step) = self.in_place(key, action, turn) {
-                    return step;
+                } else if let Some(seat) = self.seat(key, action) {
+                    return self.in_place(key, seat, action, turn);
                 }
                 self.at_resource(key, action, call.wait, turn)
             }
@@ -314,7 +317,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     }
 
     /// Whether time or an answer may have changed anything: a term, a wait, or who is dead.
-    fn anything_due(&self, seen: Seen<'_>) -> bool {
+    fn anything_due(&self, seen: &Seen<'_>) -> bool {
         let answered = !seen.answers.is_empty() && !self.queue.is_empty();
         let term = self.store.expiry().earliest();
         let wait = self.queue.first_deadline();
@@ -331,13 +334,13 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         if self.last_major >= MAJOR_MAX {
             return Vec::new();
         }
-        turn.seen.now = self.observe(turn.seen);
+        turn.seen.now = self.observe(&turn.seen);
         self.inspect(turn)
     }
 
     /// Sweeps, serves and ends waits, at a moment that was observed.
     fn inspect(&mut self, turn: &mut Turn<'_>) -> Vec<Change> {
-        if self.anything_due(turn.seen) {
+        if self.anything_due(&turn.seen) {
             self.settle_due(&Action::Sweep, turn)
         } else {
             Vec::new()
@@ -352,7 +355,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// end or a release, since nobody can tell whether it was used in between. Who takes the last one
     /// back should release by token.
     pub fn cancel(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) -> bool {
-        turn.seen.now = self.observe(turn.seen);
+        turn.seen.now = self.observe(&turn.seen);
         let overdue = self.end_overdue(turn.seen.now);
         let known = match self.settled.remove(&waiter) {
             Some(settled) => {
@@ -373,7 +376,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// A re-entrant one has nothing to give back. A created one ends the lease, unless somebody
     /// re-entered or began an operation since.
     pub fn abandon(&mut self, resource: &ResourceKey, grant: Grant, turn: &mut Turn<'_>) {
-        turn.seen.now = self.observe(turn.seen);
+        turn.seen.now = self.observe(&turn.seen);
         let overdue = self.end_overdue(turn.seen.now);
         self.give_back(resource, &grant, turn);
         self.pass_on(overdue, turn);
@@ -396,7 +399,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     }
 
     /// Clamps the clock to the latest moment seen.
-    fn observe(&mut self, seen: Seen<'_>) -> Moment {
+    fn observe(&mut self, seen: &Seen<'_>) -> Moment {
         if seen.now >= self.latest {
             self.latest = seen.now;
             self.behind = false;
@@ -414,6 +417,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     }
 
     /// Numbers a change that is no commit.
+    #[inline]
     fn number(&mut self, code: Code, detail: Detail) -> Change {
         self.last_major = self.last_major.saturating_add(1);
         let seq = Seq {
@@ -435,52 +439,6 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
     }
 
-    /// Answers the bearer of a token whose lease is where the token says.
-    ///
-    /// The same decision as for everybody, without a plan: it concerns this one cell, and nobody waits
-    /// for what it ends.
-    fn in_place(
-        &mut self,
-        key: &ResourceKey,
-        action: &Action<H>,
-        turn: &Turn<'_>,
-    ) -> Option<Step<H>> {
-        let (at, now) = (shown(action)?, turn.seen.now);
-        let place = self.store.hinted(key, at)?;
-        let cell = self.store.cell_at(Some(place))?;
-        let holder = cell.lease().filter(|_| self.log.keeps());
-        let holder = holder.map(|lease| lease.holder.clone());
-        let (code, detail) = match (Bearer { cell, at, now }).act(action) {
-            Err(refusal) => return Some(refused(refusal)),
-            Ok(Effect::Report { code, detail }) => (code, detail),
-            Ok(Effect::Edit { code, detail, edit }) => {
-                self.store
-                    .edit_at(place, |cell| edit_in_place(cell, edit, now));
-                (code, detail)
-            }
-            // Who waits must be served: that takes a plan.
-            Ok(Effect::End { .. }) if !self.queue.is_empty() => return None,
-            Ok(Effect::End { code, detail }) => {
-                end_in_place(&mut self.store, key, at.slot);
-                (code, detail)
-            }
-        };
-        let change = Change {
-            token: Some(at.token),
-            ..self.number(code, detail)
-        };
-        if self.log.keeps() {
-            self.keep(Receipt {
-                resource: Some(key.clone()),
-                holder,
-                note: turn.note.clone(),
-                wall_ms: turn.seen.wall_ms,
-                ..Receipt::new(change)
-            });
-        }
-        Some(Step::Done(Outcome::Done(change)))
-    }
-
     /// Decides and commits an action that concerns one resource.
     fn at_resource(
         &mut self,
@@ -489,7 +447,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         wait: Wait,
         turn: &mut Turn<'_>,
     ) -> Step<H> {
-        let Action::Acquire { .. } = action else {
+        let Action::Acquire { holder, ttl } = action else {
             let place = self.store.place(key, shown(action));
             let asked = Asked {
                 key,
@@ -501,16 +459,52 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             return self.carry_out(&asked, wait, decision, turn);
         };
         let place = self.store.prepare(key);
-        let asked = Asked {
-            key,
-            place: Some(place),
-            action,
-            me: None,
+        let step = if self.queue.is_empty() && self.store.clear(place) {
+            match self.unopposed(key, holder, *ttl, turn) {
+                Ok(step) => return step,
+                Err(refusal) => refused(refusal),
+            }
+        } else {
+            let asked = Asked {
+                key,
+                place: Some(place),
+                action,
+                me: None,
+            };
+            let decision = self.decide(&asked, &turn.seen);
+            self.carry_out(&asked, wait, decision, turn)
         };
-        let decision = self.decide(&asked, &turn.seen);
-        let step = self.carry_out(&asked, wait, decision, turn);
         self.store.prune(place);
         step
+    }
+
+    /// Answers a request in an empty scene: the same decision as always, without a plan.
+    fn unopposed(
+        &mut self,
+        key: &ResourceKey,
+        holder: &H,
+        ttl: Option<Duration>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Step<H>, Refusal<H>> {
+        let now = turn.seen.now;
+        let draft = unopposed(&self.policy, key, holder, ttl, now)?;
+        let fresh = self.fresh(turn)?;
+        let (code, detail) = (draft.code, draft.detail());
+        let grant = create(draft, fresh, now, &mut self.store);
+        let change = Change {
+            token: Some(grant.at.token),
+            ..self.number(code, detail)
+        };
+        if self.log.keeps() {
+            self.keep(Receipt {
+                resource: Some(key.clone()),
+                holder: Some(holder.clone()),
+                note: turn.note.clone(),
+                wall_ms: turn.seen.wall_ms,
+                ..Receipt::new(change)
+            });
+        }
+        Ok(Step::Done(Outcome::Granted(grant, change)))
     }
 
     /// Commits, queues or passes on what was decided.

@@ -10,13 +10,13 @@ use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use hashbrown::HashTable;
-use hashbrown::hash_map::HashMap;
 
 use super::expiry::Expiry;
+use super::owners::Owners;
 use crate::action::WaiterId;
 use crate::cell::{Cell, Lease};
 use crate::holder::Holder;
-use crate::id::{At, Generation, Slot};
+use crate::id::{At, Slot};
 use crate::key::ResourceKey;
 use crate::limits::SWEEP_LEASES;
 use crate::plan::Cells;
@@ -34,8 +34,8 @@ pub(super) struct Store<H, S> {
     nodes: Vec<Node<H>>,
     free: Vec<u32>,
     by_text: HashTable<u32>,
-    /// The place of the latest lease of a holder; from there a list goes through all of them.
-    by_holder: HashMap<H, u32, S>,
+    /// Where a holder's latest lease is; from there a list goes through all of them.
+    owners: Owners<H, S>,
     expiry: Expiry,
     held: usize,
     hasher: S,
@@ -47,7 +47,7 @@ pub(super) struct Store<H, S> {
 struct Node<H> {
     /// The key itself, or one below it whose first `bytes` bytes are this node's text.
     key: Option<ResourceKey>,
-    bytes: usize,
+    bytes: u16,
     hash: u64,
     parent: u32,
     /// The children are a doubly linked list, so that one of a million leaves at once.
@@ -55,22 +55,43 @@ struct Node<H> {
     next_sibling: u32,
     prev_sibling: u32,
     cell: Cell<H>,
-    /// Neighbours in the list of its holder's leases, of which there may be a million.
+    /// The holder's place, and the neighbours in the list of its leases, of which there may be a million.
+    owner: u32,
     next_of_holder: u32,
     prev_of_holder: u32,
-    /// Whether a timer for this lease is in the expiry heap.
+    /// Whether a timer is set for this place. It outlives a lease, and then serves the next one here:
+    /// with one term for all and a clock that never goes back it is never too late.
     timed: bool,
     waiters: BTreeSet<WaiterId>,
     /// Held keys and waiters strictly below.
-    held_below: usize,
-    waiting_below: usize,
+    held_below: u32,
+    waiting_below: u32,
 }
 
 impl<H> Node<H> {
+    /// A place that nothing was kept at yet.
+    const BLANK: Self = Self {
+        key: None,
+        bytes: 0,
+        hash: 0,
+        parent: NONE,
+        first_child: NONE,
+        next_sibling: NONE,
+        prev_sibling: NONE,
+        cell: Cell::FREE,
+        owner: NONE,
+        next_of_holder: NONE,
+        prev_of_holder: NONE,
+        timed: false,
+        waiters: BTreeSet::new(),
+        held_below: 0,
+        waiting_below: 0,
+    };
+
     fn text(&self) -> &str {
         self.key
             .as_ref()
-            .and_then(|key| key.as_str().get(..self.bytes))
+            .and_then(|key| key.as_str().get(..usize::from(self.bytes)))
             .unwrap_or_default()
     }
 
@@ -89,7 +110,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             nodes: Vec::new(),
             free: Vec::new(),
             by_text: HashTable::new(),
-            by_holder: HashMap::with_hasher(hasher.clone()),
+            owners: Owners::new(hasher.clone()),
             expiry: Expiry::default(),
             held: 0,
             hasher,
@@ -123,15 +144,16 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     fn find(&self, text: &str) -> Option<u32> {
-        let hash = self.hasher.hash_one(text);
-        self.by_text
-            .find(hash, |&place| {
-                self.node(place).is_some_and(|n| n.text() == text)
-            })
-            .copied()
+        self.find_hashed(self.hasher.hash_one(text), text)
+    }
+
+    fn find_hashed(&self, hash: u64, text: &str) -> Option<u32> {
+        let is = |&place: &u32| self.node(place).is_some_and(|node| node.text() == text);
+        self.by_text.find(hash, is).copied()
     }
 
     /// The held cell at `place`.
+    #[inline]
     fn held_at(&self, place: u32) -> Option<(&ResourceKey, &Cell<H>)> {
         let node = self.node(place)?;
         node.cell.lease.as_ref()?;
@@ -162,6 +184,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// The place that `at` hints at, if `key` is held there under that token.
+    #[inline]
     pub(super) fn hinted(&self, key: &ResourceKey, at: At) -> Option<u32> {
         let place = at.slot.get()?;
         let (held, cell) = self.held_at(place)?;
@@ -180,11 +203,26 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// Lets `edit` change the lease at `place`, but never its holder or its end.
+    #[inline]
     pub(super) fn edit_at(&mut self, place: u32, edit: impl FnOnce(&mut Cell<H>)) {
         if let Some(node) = self.node_mut(place) {
             edit(&mut node.cell);
             self.time(place);
         }
+    }
+
+    /// Makes the key at `place` free.
+    pub(super) fn remove_at(&mut self, place: u32) {
+        let Some(node) = self.node_mut(place) else {
+            return;
+        };
+        if node.cell.lease.is_some() {
+            node.cell = Cell::FREE;
+            self.held = self.held.saturating_sub(1);
+            self.belonged(place);
+            self.climb(place, |above| &mut above.held_below, u32::saturating_sub);
+        }
+        self.prune(place);
     }
 
     /// Every held cell, in no promised order.
@@ -196,12 +234,12 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Whether `holder` holds anything.
     pub(super) fn holds(&self, holder: &H) -> bool {
-        self.by_holder.contains_key(holder)
+        self.owners.first_of(holder).is_some()
     }
 
     /// Every held cell of `holder`.
     pub(super) fn of_holder(&self, holder: &H) -> Vec<(&ResourceKey, &Cell<H>)> {
-        let first = self.by_holder.get(holder).copied().unwrap_or(NONE);
+        let first = self.owners.first_of(holder).unwrap_or(NONE);
         let places = core::iter::successors(self.node(first).map(|_| first), |&place| {
             let next = self.node(place)?.next_of_holder;
             self.node(next).map(|_| next)
@@ -223,6 +261,21 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         }
     }
 
+    /// Whether nothing is held at `place`, above it or below it.
+    pub(super) fn clear(&self, place: u32) -> bool {
+        let Some(node) = self.node(place) else {
+            return false;
+        };
+        let mut above = node.parent;
+        while let Some(node) = self.node(above) {
+            if node.cell.lease.is_some() {
+                return false;
+            }
+            above = node.parent;
+        }
+        node.held_below == 0 && node.cell.lease.is_none()
+    }
+
     /// Whether a lease at `key` or above it passes `test`; it is then in the way of all that overlaps
     /// `key`.
     pub(super) fn covers(&self, key: &ResourceKey, test: impl Fn(&Lease<H>) -> bool) -> bool {
@@ -233,7 +286,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// Visits what lies strictly below `place`, where `count` says that there is something.
-    fn below(&self, place: u32, count: impl Fn(&Node<H>) -> usize, mut visit: impl FnMut(u32)) {
+    fn below(&self, place: u32, count: impl Fn(&Node<H>) -> u32, mut visit: impl FnMut(u32)) {
         let first = |place: u32| {
             self.node(place)
                 .filter(|node| count(node) > 0)
@@ -310,11 +363,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         if let Some(node) = self.node_mut(place) {
             node.waiters.insert(waiter);
         }
-        self.climb(
-            place,
-            |above| &mut above.waiting_below,
-            usize::saturating_add,
-        );
+        self.climb(place, |above| &mut above.waiting_below, u32::saturating_add);
     }
 
     /// Forgets that `waiter` waits for `key`.
@@ -326,11 +375,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             .node_mut(place)
             .is_some_and(|node| node.waiters.remove(&waiter))
         {
-            self.climb(
-                place,
-                |above| &mut above.waiting_below,
-                usize::saturating_sub,
-            );
+            self.climb(place, |above| &mut above.waiting_below, u32::saturating_sub);
             self.prune(place);
         }
     }
@@ -339,8 +384,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     fn climb(
         &mut self,
         place: u32,
-        count: impl Fn(&mut Node<H>) -> &mut usize,
-        step: impl Fn(usize, usize) -> usize,
+        count: impl Fn(&mut Node<H>) -> &mut u32,
+        step: impl Fn(u32, u32) -> u32,
     ) {
         let mut above = self.node(place).map_or(NONE, |node| node.parent);
         while let Some(node) = self.node_mut(above) {
@@ -352,53 +397,51 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// The node of `key`, made with its ancestors where missing.
     fn ensure(&mut self, key: &ResourceKey) -> u32 {
-        let mut parent = NONE;
-        let ends = key.as_str().match_indices('/').map(|(at, _)| at);
-        for bytes in ends.chain(core::iter::once(key.as_str().len())) {
-            let text = key.as_str().get(..bytes).unwrap_or_default();
-            parent = match self.find(text) {
-                Some(place) => place,
-                None => self.insert(key, bytes, parent),
-            };
-        }
-        parent
+        self.ensure_up_to(key, key.as_str())
     }
 
-    fn insert(&mut self, key: &ResourceKey, bytes: usize, parent: u32) -> u32 {
-        let hash = self
-            .hasher
-            .hash_one(key.as_str().get(..bytes).unwrap_or_default());
-        let node = Node {
-            key: Some(key.clone()),
-            bytes,
-            hash,
-            parent,
-            first_child: NONE,
-            next_sibling: self.node(parent).map_or(NONE, |above| above.first_child),
-            prev_sibling: NONE,
-            cell: Cell::FREE,
-            next_of_holder: NONE,
-            prev_of_holder: NONE,
-            timed: false,
-            waiters: BTreeSet::new(),
-            held_below: 0,
-            waiting_below: 0,
+    /// The node of `text`, with which `key` begins.
+    fn ensure_up_to(&mut self, key: &ResourceKey, text: &str) -> u32 {
+        let hash = self.hasher.hash_one(text);
+        if let Some(place) = self.find_hashed(hash, text) {
+            return place;
+        }
+        let end = text.bytes().rposition(|byte| byte == b'/');
+        let parent = match end.and_then(|end| text.get(..end)) {
+            Some(above) => self.ensure_up_to(key, above),
+            None => NONE,
         };
-        let place = self.occupy(node);
+        self.insert(key, text, hash, parent)
+    }
+
+    fn insert(&mut self, key: &ResourceKey, text: &str, hash: u64, parent: u32) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push(Node::BLANK);
+            // 2^32 - 1 nodes would fill a machine's memory first.
+            u32::try_from(self.nodes.len().saturating_sub(1)).unwrap_or(NONE)
+        });
+        let next = match self.node_mut(parent) {
+            Some(above) => core::mem::replace(&mut above.first_child, place),
+            None => NONE,
+        };
+        if let Some(next) = self.node_mut(next) {
+            next.prev_sibling = place;
+        }
+        // What is not set here is blank: nothing was left at a free place but its timer.
+        if let Some(node) = self.node_mut(place) {
+            node.key = Some(key.clone());
+            node.bytes = u16::try_from(text.len()).unwrap_or(u16::MAX);
+            node.hash = hash;
+            node.parent = parent;
+            node.next_sibling = next;
+            node.prev_sibling = NONE;
+        }
         let nodes = &self.nodes;
         let rehash = |&place: &u32| {
-            usize::try_from(place)
-                .ok()
-                .and_then(|at| nodes.get(at))
-                .map_or(0, |node| node.hash)
+            let node = usize::try_from(place).ok().and_then(|at| nodes.get(at));
+            node.map_or(0, |node| node.hash)
         };
         self.by_text.insert_unique(hash, place, rehash);
-        if let Some(above) = self.node_mut(parent) {
-            let next = core::mem::replace(&mut above.first_child, place);
-            if let Some(next) = self.node_mut(next) {
-                next.prev_sibling = place;
-            }
-        }
         place
     }
 
@@ -414,18 +457,6 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         } else if let Some(above) = self.node_mut(parent) {
             above.first_child = next;
         }
-    }
-
-    fn occupy(&mut self, node: Node<H>) -> u32 {
-        if let Some(place) = self.free.pop()
-            && let Some(old) = self.node_mut(place)
-        {
-            *old = node;
-            return place;
-        }
-        self.nodes.push(node);
-        // 2^32 - 1 nodes would fill a machine's memory first.
-        u32::try_from(self.nodes.len().saturating_sub(1)).unwrap_or(NONE)
     }
 
     /// Frees the node and those above it that nothing needs any more.
@@ -478,23 +509,19 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             if due.len() >= SWEEP_LEASES {
                 break;
             }
-            let Some((_, place, generation)) = self.expiry.pop_due(now) else {
+            let Some(place) = self.expiry.pop_due(now) else {
                 break;
             };
             let Some(node) = self.node_mut(place) else {
                 continue;
             };
-            let Some(lease) = node.cell.lease.as_ref() else {
-                continue;
-            };
-            if lease.token.generation != generation {
-                continue;
-            }
             node.timed = false;
-            if lease.lapsed(now) {
-                due.insert(generation, place);
-            } else {
-                self.time(place);
+            match &node.cell.lease {
+                Some(lease) if lease.lapsed(now) => {
+                    due.insert(lease.token.generation, place);
+                }
+                Some(_) => self.time(place),
+                None => {}
             }
         }
         due.into_values().collect()
@@ -508,7 +535,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             .collect()
     }
 
-    /// Sets the timer of the lease at `place`, if it needs one and has none.
+    /// Sets a timer for the lease at `place`, if it needs one and none is set.
+    #[inline]
     fn time(&mut self, place: u32) {
         let Some(node) = self.node_mut(place) else {
             return;
@@ -516,84 +544,72 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         let Some(lease) = node.cell.lease.as_ref() else {
             return;
         };
+        let Some(expires) = lease.expires else { return };
         let ends = lease.terms.on_expiry() == OnExpiry::EndIfIdle && lease.ops.is_empty();
-        let (true, false, Some(expires)) = (ends, node.timed, lease.expires) else {
-            return;
-        };
-        let timer = (expires, place, lease.token.generation);
-        node.timed = true;
-        let nodes = &self.nodes;
-        self.expiry
-            .push(timer, self.held, |(_, place, generation)| {
-                let node = usize::try_from(*place).ok().and_then(|at| nodes.get(at));
-                let lease = node.and_then(|node| node.cell.lease.as_ref());
-                lease.is_some_and(|lease| lease.token.generation == *generation)
-            });
+        if ends && !node.timed {
+            node.timed = true;
+            self.expiry.push(expires, place);
+        }
     }
 
     /// Notes whose lease is at `place`.
     fn belongs(&mut self, place: u32, holder: &H) {
-        let next = match self.by_holder.get_mut(holder) {
-            Some(first) => core::mem::replace(first, place),
-            None => {
-                self.by_holder.insert(holder.clone(), place);
-                NONE
-            }
-        };
+        let (owner, next) = self.owners.join(holder, place);
+        let next = next.unwrap_or(NONE);
         if let Some(next) = self.node_mut(next) {
             next.prev_of_holder = place;
         }
         if let Some(node) = self.node_mut(place) {
+            node.owner = owner;
             node.next_of_holder = next;
             node.prev_of_holder = NONE;
         }
     }
 
-    /// Forgets whose lease is at `place`.
-    fn belonged(&mut self, place: u32, holder: &H) {
+    /// Takes the lease at `place` out of the list of its holder's.
+    fn belonged(&mut self, place: u32) {
         let Some(node) = self.node(place) else { return };
-        let (next, prev) = (node.next_of_holder, node.prev_of_holder);
-        if let Some(next) = self.node_mut(next) {
-            next.prev_of_holder = prev;
+        let (owner, next, prev) = (node.owner, node.next_of_holder, node.prev_of_holder);
+        let mut first = None;
+        if let Some(node) = self.node_mut(next) {
+            node.prev_of_holder = prev;
+            first = Some(next);
         }
         if let Some(prev) = self.node_mut(prev) {
             prev.next_of_holder = next;
-        } else if next == NONE {
-            self.by_holder.remove(holder);
-        } else if let Some(first) = self.by_holder.get_mut(holder) {
-            *first = next;
+        } else {
+            self.owners.begin_with(owner, first);
         }
     }
 }
 
-fn generation<H>(cell: &Cell<H>) -> Option<Generation> {
-    cell.lease.as_ref().map(|lease| lease.token.generation)
-}
-
 impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
+    // Inlined, or the lease is copied once more.
+    #[inline(always)]
     fn put(&mut self, key: &ResourceKey, cell: Cell<H>) -> Slot {
         let ready = core::mem::replace(&mut self.ready, NONE);
         let place = match self.node(ready) {
             Some(node) if node.text() == key.as_str() => ready,
             Some(_) | None => self.ensure(key),
         };
-        let holder = cell.lease.as_ref().map(|lease| lease.holder.clone());
         let Some(node) = self.node_mut(place) else {
             return Slot::NONE;
         };
-        node.key = Some(key.clone());
-        let old = core::mem::replace(&mut node.cell, cell);
-        // A hand-over keeps its timer: a second one for the same lease would never be dropped.
-        node.timed &= generation(&old) == generation(&node.cell);
-        match old.lease {
-            Some(old) => self.belonged(place, &old.holder),
-            None => {
-                self.held = self.held.saturating_add(1);
-                self.climb(place, |above| &mut above.held_below, usize::saturating_add);
-            }
+        if node.cell.lease.is_some() {
+            self.belonged(place);
+        } else {
+            self.held = self.held.saturating_add(1);
+            self.climb(place, |above| &mut above.held_below, u32::saturating_add);
         }
-        if let Some(holder) = holder {
-            self.belongs(place, &holder);
+        if let Some(lease) = &cell.lease {
+            self.belongs(place, &lease.holder);
+        }
+        if let Some(node) = self.node_mut(place) {
+            // The key of a lease is its own, and keeps no longer one alive.
+            if node.key.as_ref() != Some(key) {
+                node.key = Some(key.clone());
+            }
+            node.cell = cell;
         }
         self.time(place);
         Slot::new(place)
@@ -612,18 +628,8 @@ impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
     }
 
     fn remove(&mut self, key: &ResourceKey, hint: Slot) {
-        let Some(place) = self.place_of(key, hint) else {
-            return;
-        };
-        let Some(node) = self.node_mut(place) else {
-            return;
-        };
-        node.timed = false;
-        if let Some(lease) = node.cell.lease.take() {
-            self.held = self.held.saturating_sub(1);
-            self.belonged(place, &lease.holder);
-            self.climb(place, |above| &mut above.held_below, usize::saturating_sub);
+        if let Some(place) = self.place_of(key, hint) {
+            self.remove_at(place);
         }
-        self.prune(place);
     }
 }

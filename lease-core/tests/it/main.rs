@@ -57,6 +57,8 @@ mod tables;
 #[cfg(test)]
 mod terms;
 #[cfg(test)]
+mod token;
+#[cfg(test)]
 mod waiting;
 #[cfg(feature = "serde")]
 #[cfg(test)]
