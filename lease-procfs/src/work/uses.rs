@@ -69,7 +69,7 @@ impl Uses {
             start = one.end;
             if needle.covers(one.by, path) && !excluded.contains(one.pid) {
                 let uses = found.entry(one.pid).or_default();
-                if uses.len() < USES {
+                if uses.len() < USES || one.by == UsedBy::WorkingDirectory {
                     uses.push(PathUse {
                         by: one.by,
                         path: path_of(path),
@@ -80,10 +80,14 @@ impl Uses {
     }
 }
 
-/// Lists who was found.
+/// Lists who was found, each with its working directory first.
 pub(crate) fn occupants(found: BTreeMap<Pid, Vec<PathUse>>) -> Vec<Occupant> {
-    let each = found.into_iter();
-    each.map(|(pid, uses)| Occupant { pid, uses }).collect()
+    let one = |(pid, mut uses): (Pid, Vec<PathUse>)| {
+        uses.sort_by_key(|one| one.by);
+        uses.truncate(USES);
+        Occupant { pid, uses }
+    };
+    found.into_iter().map(one).collect()
 }
 
 #[cfg(unix)]

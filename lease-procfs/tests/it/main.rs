@@ -1,5 +1,8 @@
 //! Behaviour of the process evidence, through its public face.
 
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod ancestry;
 #[cfg(test)]
 mod binding;
 #[cfg(test)]
@@ -9,6 +12,9 @@ mod bound;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod calls;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod crew;
 #[cfg(test)]
 mod errors;
 #[cfg(target_os = "linux")]
@@ -17,6 +23,9 @@ mod faults;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod frozen;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod group;
 #[cfg(test)]
 mod holder;
 #[cfg(test)]
@@ -35,6 +44,9 @@ mod places;
 mod recycled;
 #[cfg(test)]
 mod rig;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod scan;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod select;
