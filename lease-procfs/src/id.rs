@@ -205,7 +205,7 @@ impl fmt::Display for Pid {
 /// When the kernel started a process.
 ///
 /// Unit: clock ticks (10 ms) since boot, as the *reader's* time namespace shows them. Never
-/// converted and never ordered: equality is all that identity needs.
+/// converted, and for an identity never ordered: equality is all that it needs.
 ///
 /// Two processes can share a pid and a tick when the number comes back within the tick in which its
 /// first owner started, so ticks prove a difference, and sameness only to that grain.

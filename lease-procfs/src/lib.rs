@@ -45,6 +45,8 @@
 //! | module | answers |
 //! | --- | --- |
 //! | [`binding`] | which texts say that a process uses a place, and whose they are |
+//! | [`bound`] | what must hold before a process may have a lease, and what a lease lets it do |
+//! | [`clear`] | whether anything of an execution is left |
 //! | [`facts`] | what a verdict looks at |
 //! | [`select`] | which process a lease is for, when somebody else names it |
 //!
@@ -62,6 +64,7 @@
 
 pub mod binding;
 pub mod bound;
+pub mod clear;
 #[cfg(target_os = "linux")]
 mod clock;
 mod describe;

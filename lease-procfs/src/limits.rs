@@ -9,6 +9,9 @@ pub const BINDING_BYTES: usize = 4_096;
 /// The longest client name, in ASCII characters.
 pub const CLIENT_BYTES: usize = 128;
 
+/// The most of what is in the way of a clearing that a text shows; the error holds all.
+pub const SHOWN_BLOCKERS: usize = 8;
+
 /// The longest name of a program, in bytes: what file systems take.
 pub const PROGRAM_BYTES: usize = 255;
 

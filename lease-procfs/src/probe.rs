@@ -8,7 +8,7 @@ use crate::elsewhere as system;
 use crate::linux as system;
 
 use crate::facts::{Facts, Grain, Occupancy, Presence};
-use crate::holder::ProcessHolder;
+use crate::holder::{ProcessHolder, TargetPath};
 use crate::identity::ProcessIdentity;
 use crate::procfs::ProcFs;
 use crate::verdict::{death, may_probe, verdict};
@@ -148,7 +148,7 @@ impl ProcLiveness {
     #[must_use]
     pub fn observe_with(&self, question: &Question<ProcessHolder>, presence: Presence) -> Verdict {
         let facts = self.facts_of(question, presence);
-        self.conclude(question, facts, &Pass::new(&self.proc))
+        self.conclude(&Whole::of(question), facts, &Pass::new(&self.proc))
     }
 
     /// Answers many questions with one pass over `/proc`, made after every death was seen.
@@ -160,8 +160,40 @@ impl ProcLiveness {
             .collect();
         let pass = Pass::new(&self.proc);
         let each = questions.iter().zip(facts);
-        each.map(|(question, facts)| self.conclude(question, facts, &pass))
+        each.map(|(question, facts)| self.conclude(&Whole::of(question), facts, &pass))
             .collect()
+    }
+
+    /// Judges holders and their process groups. The pass was made after every death was seen.
+    pub(crate) fn judge_groups(
+        &self,
+        holders: &[ProcessHolder],
+        locality: Locality,
+    ) -> (Vec<(Facts, Verdict)>, Pass) {
+        let asked = ProcessProof {
+            group: true,
+            paths: false,
+        };
+        let facts: Vec<_> = holders
+            .iter()
+            .map(|holder| self.gather(holder.process(), locality, Presence::None, asked))
+            .collect();
+        let pass = Pass::new(&self.proc);
+        let each = holders.iter().zip(facts);
+        let judged = each.map(|(holder, facts)| {
+            let whole = Whole {
+                holder,
+                asked,
+                target: None,
+            };
+            (facts, self.conclude(&whole, facts, &pass))
+        });
+        (judged.collect(), pass)
+    }
+
+    /// Tells whether processes that cannot be looked into are doubt.
+    pub(crate) fn requires_full_visibility(&self) -> bool {
+        self.rules.visibility == Visibility::Full
     }
 
     fn facts_of(&self, question: &Question<ProcessHolder>, presence: Presence) -> Facts {
@@ -175,12 +207,7 @@ impl ProcLiveness {
 
     /// Looks at the rest of a holder's work if the holder is dead and somebody asks. The pass has
     /// read nothing before the facts were gathered.
-    fn conclude(
-        &self,
-        question: &Question<ProcessHolder>,
-        mut facts: Facts,
-        pass: &Pass,
-    ) -> Verdict {
+    fn conclude(&self, whole: &Whole<'_>, mut facts: Facts, pass: &Pass) -> Verdict {
         let death = match facts.occupancy {
             Occupancy::NotAsked => None,
             _ => death(&facts),
@@ -189,15 +216,32 @@ impl ProcLiveness {
             return verdict(&facts);
         };
         let work = Work {
-            holder: &question.holder,
+            holder: whole.holder,
             facts: &facts,
             death,
-            asked: question.occupancy,
-            target: question.target.as_ref(),
+            asked: whole.asked,
+            target: whole.target,
         };
         let rest = work.look(&self.proc, &self.rules, pass);
         facts.occupancy = rest.occupancy;
         rest.describe(verdict(&facts))
+    }
+}
+
+/// A holder with all that matters of its work.
+struct Whole<'a> {
+    holder: &'a ProcessHolder,
+    asked: ProcessProof,
+    target: Option<&'a TargetPath>,
+}
+
+impl<'a> Whole<'a> {
+    const fn of(question: &'a Question<ProcessHolder>) -> Self {
+        Self {
+            holder: &question.holder,
+            asked: question.occupancy,
+            target: question.target.as_ref(),
+        }
     }
 }
 

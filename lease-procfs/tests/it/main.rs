@@ -16,6 +16,11 @@ mod calls;
 #[cfg(test)]
 mod crew;
 #[cfg(test)]
+mod clear;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod clear_live;
+#[cfg(test)]
 mod errors;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
