@@ -150,16 +150,9 @@ impl FenceGate {
                 generation: token.generation,
             });
         }
-        match self.authority {
-            Some(current) if current != token.authority => {
-                return Err(Fenced::OtherAuthority { current });
-            }
-            None if self.retired.contains(&token.authority) => {
-                return Err(Fenced::OtherAuthority {
-                    current: token.authority,
-                });
-            }
-            Some(_) | None => {}
+        // Without an authority there is none that was succeeded.
+        if let Some(current) = self.authority.filter(|current| *current != token.authority) {
+            return Err(Fenced::OtherAuthority { current });
         }
         let Some(current) = self.current() else {
             return Ok(());

@@ -235,6 +235,10 @@ fn parts_that_no_gate_has_had_open_none() {
     let last = Some((generation(7), token(7, 7).lease));
     let restore = |authority, last, retired| FenceGate::restore(authority, last, retired);
     assert_eq!(restore(None, last, Vec::new()), Err(GateError::NoAuthority));
+    assert_eq!(
+        restore(None, None, vec![authority(1)]),
+        Err(GateError::Retired)
+    );
     let retired = vec![authority(1)];
     assert_eq!(
         restore(Some(authority(1)), last, retired),

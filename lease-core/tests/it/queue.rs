@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use lease_core::{Action, Code, Evidence, LeasePolicy, Refusal, Step, Verdict, Wait};
+use lease_core::{Action, Code, Evidence, LeasePolicy, Refusal, Step, Verdict, Wait, WaiterId};
 
 use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, mcp, ms, oth, who};
 
@@ -120,4 +120,14 @@ fn nor_through_a_request_that_overlaps_only_those_in_between() {
     rig.queue("p/b/y", &oth(), Wait::Forever);
     rig.queue("p/b", &inp(), Wait::Forever);
     assert_eq!(rig.granted("p/b/x", &mcp()).at.token.generation.get(), 2);
+}
+
+#[test]
+fn waiters_are_numbered_in_the_order_in_which_they_came() {
+    let mut rig = Rig::sessions();
+    drop(rig.granted("k", &mcp()));
+    let first = rig.queue("k", &inp(), Wait::Forever);
+    let second = rig.queue("k", &oth(), Wait::Forever);
+    assert!(first.order() < second.order() && first < second);
+    assert_eq!(WaiterId::from_order(second.order()), second);
 }

@@ -173,6 +173,20 @@ fn the_range_of_descendants_holds_exactly_the_descendants() {
 }
 
 #[test]
+fn the_range_of_descendants_is_named_by_its_ends() {
+    let (from, to) = key("app/view").descendants();
+    assert_eq!((from.as_str(), to.as_str()), ("app/view/", "app/view0"));
+    assert_eq!(format!("{:?}", key("app/view")), "ResourceKey(app/view)");
+}
+
+#[test]
+fn writers_are_ordered_by_agent_and_then_by_session() {
+    let ordered = [who("a", "x"), who("a", "y"), who("ab", "a"), who("b", "a")];
+    assert!(ordered.is_sorted());
+    assert!(ordered.windows(2).all(|pair| pair[0] < pair[1]));
+}
+
+#[test]
 fn no_text_makes_the_reader_of_keys_panic() {
     proptest!(|(text in "\\PC{0,40}|[/.a\0]{0,40}|.{0,600}")| {
         if let Ok(key) = ResourceKey::new(&text) {
