@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use lease_core::{Action, Code, Evidence, LeasePolicy, Refusal, Step, Verdict, Wait, WaiterId};
 
-use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, mcp, ms, oth, who};
+use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, key, mcp, ms, oth, who};
 
 /// Grants as many other leases, of one writer, as one call sweeps.
 fn fill_one_sweep(rig: &mut Rig) {
@@ -47,6 +47,21 @@ fn a_lease_that_is_over_and_not_swept_yet_lets_its_writer_pass_nobody() {
     let settled = rig.settled().unwrap();
     assert_eq!(settled.waiter, first);
     assert!(settled.outcome.is_ok());
+}
+
+#[test]
+fn a_lease_that_is_over_and_not_swept_yet_keeps_nobody_from_a_hand_over() {
+    let mut rig = Rig::sessions();
+    fill_one_sweep(&mut rig);
+    rig.holds("k/sub", &mcp());
+    let outer = rig.granted("k", &mcp());
+    drop(rig.at(T0 + 10).touch("k", outer.at));
+    let adopted = rig.at(T0 + TTL_MS + 1).adopt("k", outer.at, &mcp(), &inp());
+    assert_eq!(adopted.grant().at.token, outer.at.token);
+    // What was in the way of a second holder is over, and says so.
+    assert!(rig.registry.lease(&key("k/sub")).is_none());
+    let codes = rig.receipts.iter().rev().take(2).map(|r| r.change.code);
+    assert!(codes.eq([Code::Adopted, Code::Reclaimed]));
 }
 
 #[test]
