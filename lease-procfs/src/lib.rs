@@ -7,7 +7,8 @@
 //!
 //! A process describes itself once and hands the [`ProcessIdentity`] to whoever keeps the lease. A
 //! contender asks [`ProcLiveness`] about the recorded identity and gets a
-//! [`Verdict`](lease_core::Verdict): alive, dead, or unknown, each with a stable code of [`Proof`].
+//! [`Verdict`](lease_core::Verdict): alive, dead, occupied, or unknown, each with a stable code of
+//! [`Proof`].
 //!
 //! ```
 //! use lease_core::{Locality, Verdict};
@@ -40,6 +41,16 @@
 //! tick in which it started. From another pid namespace, through a `/proc` that is not ours, or
 //! where the boot id may be covered by a mount, nothing is looked up at all.
 //!
+//! # What is left of its work
+//!
+//! A launcher may be gone although its child is still at work. Where the policy asks, a holder that
+//! was seen dead is looked at once more: a member of its recorded process group, or a process whose
+//! working directory, descriptor or mapping lies in the resource's path, makes it occupied. Groups
+//! take one system call when they are empty; paths take one [`Pass`] over `/proc` for any number of
+//! questions. What it cannot see: a process outside of this pid namespace, one that uses the path
+//! through another mount, one in another group that uses nothing in the path, and, unless root
+//! looks, other users' processes, which are counted.
+//!
 //! # What is where
 //!
 //! | module | answers |
@@ -49,6 +60,7 @@
 //! | [`clear`] | whether anything of an execution is left |
 //! | [`facts`] | what a verdict looks at |
 //! | [`select`] | which process a lease is for, when somebody else names it |
+//! | [`work`] | who is still at the work of a dead holder |
 //!
 //! # Features
 //!

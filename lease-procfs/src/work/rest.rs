@@ -246,19 +246,42 @@ impl Work<'_> {
         if self.facts.view != View::Ours {
             return Rest::doubt(Occupancy::Unobserved, "/proc is not our own");
         }
+        // Processes are seen under resolved paths. The path as it was recorded is asked about, too:
+        // what it once named may have been replaced by a link.
+        let resolved = match TargetPath::resolve(target.as_path()) {
+            Ok(resolved) => resolved,
+            Err(error) => return Rest::doubt(Occupancy::Failed, &error.to_string()),
+        };
+        let mut places = vec![&resolved];
+        places.extend((resolved != *target).then_some(target));
         let excluded = Exclusion::of(proc, rules.exclusion);
-        // Mappings cost most of a pass, and somebody found without them is enough.
-        let found =
-            pass.users_by_link(target, &excluded)
-                .and_then(|found| match found.users.is_empty() {
-                    true => pass.users_of(target, &excluded),
-                    false => Ok(found),
-                });
-        match found {
+        match first_found(pass, &places, &excluded) {
             Ok(found) => path_rest(&found, rules, pass),
             Err(error) => Rest::failed(&error),
         }
     }
+}
+
+/// Mappings cost most of a pass, and somebody found without them is enough.
+fn first_found(
+    pass: &Pass,
+    places: &[&TargetPath],
+    excluded: &Exclusion,
+) -> Result<Occupants, ScanError> {
+    let mut found = Occupants::default();
+    for place in places {
+        found = pass.users_by_link(place, excluded)?;
+        if !found.users.is_empty() {
+            return Ok(found);
+        }
+    }
+    for place in places {
+        found = pass.users_of(place, excluded)?;
+        if !found.users.is_empty() {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 struct GroupQuestion {

@@ -11,7 +11,8 @@ use lease_procfs::{
 };
 use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::sys::{Child, wait_for_ever};
+use crate::rig::Missing;
+use crate::sys::{Child, unshare, wait_for_ever};
 
 pub(crate) const GROUP: ProcessProof = ProcessProof {
     group: true,
@@ -20,6 +21,11 @@ pub(crate) const GROUP: ProcessProof = ProcessProof {
 
 pub(crate) const BOTH: ProcessProof = ProcessProof {
     group: true,
+    paths: true,
+};
+
+pub(crate) const PATHS: ProcessProof = ProcessProof {
+    group: false,
     paths: true,
 };
 
@@ -76,6 +82,13 @@ pub(crate) struct Orphan {
 }
 
 impl Orphan {
+    fn adopt(child: Child) -> Self {
+        Self {
+            pid: child.leave(),
+            is_reaped: false,
+        }
+    }
+
     fn raw(&self) -> rustix::process::Pid {
         rustix::process::Pid::from_raw(self.pid.get()).unwrap()
     }
@@ -135,9 +148,62 @@ pub(crate) fn wrapper(enter: impl FnOnce(), work: impl FnOnce()) -> (Child, Orph
     (wrapper, orphan)
 }
 
+/// Forks a process that does `work` and whose leader thread has exited, while another goes on.
+pub(crate) fn leaderless(work: impl FnOnce() + Send + 'static) -> Orphan {
+    let child = Child::fork(|| {
+        work();
+        let _thread = std::thread::spawn(wait_for_ever);
+        crate::sys::exit_this_thread();
+    });
+    let pid = child.pid();
+    for _ in 0..5_000 {
+        let line = fs::read(format!("/proc/{pid}/stat")).unwrap();
+        if lease_procfs::Stat::parse(&line).unwrap().leader_exited() {
+            break;
+        }
+        let millisecond = rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        };
+        let _woken = rustix::thread::nanosleep(&millisecond);
+    }
+    Orphan::adopt(child)
+}
+
 /// Makes the calling process the leader of a group of its own.
 pub(crate) fn lead_a_group() {
     rustix::process::setpgid(None, None).unwrap();
+}
+
+/// Runs a check as root in a pid namespace of its own whose `/proc` hides everybody from others.
+pub(crate) fn under_hidden_proc(body: impl FnOnce()) -> Result<(), Missing> {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    use rustix::thread::UnshareFlags;
+
+    let (mut report, mut outcome) = std::io::pipe().unwrap();
+    let mut outer = Child::fork(|| {
+        unshare(UnshareFlags::NEWNS | UnshareFlags::NEWPID).unwrap();
+        let mut inner = Child::fork(|| {
+            let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            let hidden = Some(c"hidepid=2");
+            let mounted = mount_change("/", private)
+                .and_then(|()| mount("proc", "/proc", "proc", MountFlags::empty(), hidden));
+            match mounted {
+                Ok(()) => body(),
+                Err(errno) => outcome.write_all(errno.to_string().as_bytes()).unwrap(),
+            }
+        });
+        assert!(inner.reap(), "the inner child's assertions hold");
+    });
+    drop(outcome);
+    let mut refused = String::new();
+    report.read_to_string(&mut refused).unwrap();
+    assert!(outer.reap(), "the child's assertions hold");
+    if refused.is_empty() {
+        Ok(())
+    } else {
+        Err(("proc-mount", refused))
+    }
 }
 
 /// A directory of a test's own, removed at the end.
@@ -148,6 +214,14 @@ impl Place {
     pub(crate) fn new(name: &str) -> Self {
         let own = rustix::process::getpid().as_raw_nonzero();
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{own}"));
+        fs::create_dir_all(&path).unwrap();
+        Self(path.canonicalize().unwrap())
+    }
+
+    /// The same, where every user can look it up.
+    pub(crate) fn for_everybody(name: &str) -> Self {
+        let own = rustix::process::getpid().as_raw_nonzero();
+        let path = std::env::temp_dir().join(format!("lease-procfs-{name}-{own}"));
         fs::create_dir_all(&path).unwrap();
         Self(path.canonicalize().unwrap())
     }

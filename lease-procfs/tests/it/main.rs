@@ -43,6 +43,9 @@ mod live;
 mod namespaces;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
+mod occupancy;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod places;
 #[cfg(target_os = "linux")]
 #[cfg(test)]

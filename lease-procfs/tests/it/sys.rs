@@ -85,6 +85,12 @@ impl Child {
         waitid(WaitId::Pid(raw(self.pid)), options).expect("the child is ours");
     }
 
+    /// Leaves ending and reaping it to somebody else.
+    pub(crate) fn leave(mut self) -> Pid {
+        self.is_reaped = true;
+        self.pid
+    }
+
     /// Waits until the child has exited, reaps it, and tells whether it succeeded.
     pub(crate) fn reap(&mut self) -> bool {
         self.is_reaped = true;
@@ -110,6 +116,25 @@ impl Drop for Child {
 pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     // SAFETY: no descriptor table is unshared.
     unsafe { unshare_unsafe(flags) }
+}
+
+/// Maps a file for the life of the process.
+pub(crate) fn map(file: &std::fs::File) {
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    let address = std::ptr::null_mut();
+    // SAFETY: a new mapping where the kernel chooses overlaps nothing, and nobody reads it.
+    let mapped = unsafe { mmap(address, 10, ProtFlags::READ, MapFlags::PRIVATE, file, 0) };
+    mapped.expect("the file can be mapped");
+}
+
+/// Lets the process have few descriptors only.
+pub(crate) fn few_descriptors() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let few = Rlimit {
+        current: Some(16),
+        maximum: Some(16),
+    };
+    setrlimit(Resource::Nofile, few).expect("less is always allowed");
 }
 
 /// Ends the leader thread alone.
