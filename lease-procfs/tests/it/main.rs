@@ -12,14 +12,14 @@ mod bound;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod calls;
-#[cfg(target_os = "linux")]
-#[cfg(test)]
-mod crew;
 #[cfg(test)]
 mod clear;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod clear_live;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod crew;
 #[cfg(test)]
 mod errors;
 #[cfg(target_os = "linux")]
