@@ -104,6 +104,11 @@ proptest! {
         prop_assert!(decides(&[PREFIX.as_bytes(), &bytes].concat()));
     }
 
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1_000, ..ProptestConfig::default() })]
+
     #[test]
     fn any_parts_of_a_binding_are_a_binding_or_malformed(
         parts in prop::collection::vec(prop::sample::select(PARTS.as_slice()), 0..40),

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use lease_core::Locality;
 use lease_procfs::clear::{Clear, Purpose, RuntimeOccupied, check, observe};
 use lease_procfs::{
-    Exclusion, Kernel, Pid, ProcFs, ProcLiveness, ProcessGroup, ProcessHolder, ProcessIdentity,
-    TargetPath,
+    Exclusion, Kernel, Namespace, Pid, ProcFs, ProcLiveness, ProcessGroup, ProcessHolder,
+    ProcessIdentity, TargetPath,
 };
 
+use crate::rig::{has_pidfs, not_run};
 use crate::sys::{self, Child};
 
 /// A directory of a test's own.
@@ -121,6 +122,37 @@ fn a_terminal_that_was_there_before_does_not_block_and_a_later_one_does() {
     );
 }
 
+// B60
+#[test]
+fn nobody_is_older_than_a_holder_of_another_boot_or_another_clock() {
+    let place = Place::new("clock");
+    let terminal = place.worker();
+    described(terminal.pid());
+    let mut child = Child::idle();
+    let process = described(child.pid());
+    child.kill();
+    child.reap();
+    let named = |process| [ProcessHolder::new("cli-a", process).unwrap()];
+    let clear = place.check(Purpose::Runtime, &named(process)).unwrap();
+    assert_eq!(clear.predating, [terminal.pid()]);
+
+    let said = format!("runtime is occupied: observed {}", terminal.pid());
+    let mut of_another_boot = process;
+    of_another_boot.boot_id = "22222222-2222-4222-8222-222222222222".parse().unwrap();
+    assert_eq!(
+        place.occupied(Purpose::Runtime, &named(of_another_boot)),
+        said
+    );
+    if has_pidfs("clear_live::nobody_is_older_than_a_holder_of_another_boot_or_another_clock") {
+        let mut of_another_clock = process;
+        of_another_clock.time_namespace = Some(Namespace::Id(1));
+        assert_eq!(
+            place.occupied(Purpose::Runtime, &named(of_another_clock)),
+            said
+        );
+    }
+}
+
 #[test]
 fn a_group_that_outlives_its_holder_blocks() {
     let place = Place::new("group");
@@ -162,4 +194,15 @@ fn a_scan_that_fails_or_sees_too_little_is_doubt_where_that_counts() {
     };
     assert_eq!(seen(&ProcLiveness::new(nowhere)).scan_doubts, 1);
     assert_eq!(seen(&ProcLiveness::system()).scan_doubts, 0);
+
+    let test = "clear_live::a_scan_that_fails_or_sees_too_little_is_doubt_where_that_counts";
+    if !rustix::process::getuid().is_root() {
+        return not_run(test, "root", "only root becomes another user");
+    }
+    let mut other = Child::fork(move || {
+        sys::become_user(65_534);
+        assert_eq!(seen(&ProcLiveness::system()).scan_doubts, 0);
+        assert!(seen(&ProcLiveness::system().require_full_visibility()).scan_doubts > 0);
+    });
+    assert!(other.reap());
 }
