@@ -5,9 +5,15 @@
 //! floor, ours and peers take turns, so that a drift of the machine meets all of them.
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
+#[cfg(target_os = "linux")]
+mod calls;
 mod floor;
 mod ours;
 mod peers;
+#[cfg(target_os = "linux")]
+mod process;
+#[cfg(target_os = "linux")]
+mod raw;
 mod report;
 mod rounds;
 mod rows;
@@ -28,6 +34,9 @@ struct Options {
     check: bool,
     json: Option<String>,
     only: Option<String>,
+    /// A work that is done and not timed, for who counts its system calls.
+    work: Option<String>,
+    units: u64,
 }
 
 fn main() -> ExitCode {
@@ -51,6 +60,11 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
         match argument.as_str() {
             "--check" => options.check = true,
             "--json" => options.json = Some(arguments.next().ok_or("--json needs a FILE")?),
+            "--work" => options.work = Some(arguments.next().ok_or("--work needs a NAME")?),
+            "--units" => {
+                let units = arguments.next().and_then(|units| units.parse().ok());
+                options.units = units.ok_or("--units needs a NUMBER")?;
+            }
             "--only" => options.only = Some(arguments.next().ok_or("--only needs a GROUP")?),
             // What cargo itself passes to a benchmark.
             "--bench" => {}
@@ -64,8 +78,22 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
     Ok(options)
 }
 
+/// Does one work for who counts its system calls.
+#[cfg(target_os = "linux")]
+fn work(name: &str, units: u64) -> Result<usize, String> {
+    process::work(name, units).map(|()| 0)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn work(name: &str, _units: u64) -> Result<usize, String> {
+    Err(format!("unknown work {name}"))
+}
+
 /// Measures, tells, and says how many rows a check found beyond twice their goal.
 fn run(options: &Options, groups: &[Group]) -> Result<usize, String> {
+    if let Some(name) = &options.work {
+        return work(name, options.units);
+    }
     // Before the measuring: it takes minutes, which a wrong name would waste.
     let json = options.json.as_deref().map(create).transpose()?;
     let mut rows = Vec::new();

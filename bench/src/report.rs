@@ -11,7 +11,39 @@ pub(crate) struct Row {
     pub(crate) goal: Option<f64>,
     pub(crate) unit: &'static str,
     pub(crate) allocations: Option<f64>,
+    pub(crate) calls: Calls,
     pub(crate) peers: Vec<(&'static str, f64)>,
+}
+
+/// System calls of one unit.
+pub(crate) enum Calls {
+    /// The work makes none, or nobody asked.
+    NotCounted,
+    Counted {
+        ours: f64,
+        floor: f64,
+    },
+    /// Why the machine could not count them.
+    NotRun(String),
+}
+
+impl Calls {
+    /// What a person reads behind the row.
+    fn text(&self) -> String {
+        match self {
+            Self::NotCounted => String::new(),
+            Self::Counted { ours, floor } => format!("  calls {ours:.1} (floor {floor:.1})"),
+            Self::NotRun(reason) => format!("  calls NOT RUN: strace: {reason}"),
+        }
+    }
+
+    fn json(&self) -> serde_json::Value {
+        match self {
+            Self::NotCounted => serde_json::Value::Null,
+            Self::Counted { ours, floor } => serde_json::json!({ "ours": ours, "floor": floor }),
+            Self::NotRun(reason) => serde_json::json!({ "not_run": reason }),
+        }
+    }
 }
 
 impl Row {
@@ -46,11 +78,12 @@ pub(crate) fn text(rows: &[Row]) -> String {
             let _infallible = write!(out, " floor {floor:>7.1}  ratio {ratio:>5.2}");
         }
         if let Some(goal) = row.goal {
-            let _infallible = write!(out, "  goal {goal:>5.1} {}", row.verdict());
+            let _infallible = write!(out, "  goal {goal:>5.2} {}", row.verdict());
         }
         if let Some(allocations) = row.allocations {
             let _infallible = write!(out, "  allocations {allocations:.2}");
         }
+        out.push_str(&row.calls.text());
         out.push('\n');
         for (peer, nanos) in &row.peers {
             let _infallible = writeln!(out, "    {peer:<40} {nanos:>9.1} {}", row.unit);
@@ -67,6 +100,7 @@ pub(crate) fn json(rows: &[Row]) -> String {
                 "name": row.name, "ours": row.ours, "unit": row.unit, "floor": row.floor,
                 "ratio": row.ratio(), "goal": row.goal, "verdict": row.verdict(),
                 "allocations": row.allocations,
+                "system_calls": row.calls.json(),
                 "peers": row.peers.iter().map(|(name, figure)| serde_json::json!({
                     "name": name, "figure": figure,
                 })).collect::<Vec<_>>(),

@@ -5,14 +5,34 @@ use std::time::Instant;
 use crate::floor::{Slots, Table};
 use crate::ours::Held;
 use crate::peers;
-use crate::report::Row;
+#[cfg(target_os = "linux")]
+use crate::process;
+use crate::report::{Calls, Row};
 use crate::rounds::{Work, allocations, least, names};
 
 /// A group of rows: its name, and what measures it.
 type Group = (&'static str, fn() -> Vec<Row>);
 
 /// Every group, in order.
-pub(crate) const GROUPS: [Group; 6] = [
+#[cfg(target_os = "linux")]
+pub(crate) const GROUPS: [Group; 10] = [
+    MEMORY[0],
+    MEMORY[1],
+    MEMORY[2],
+    MEMORY[3],
+    MEMORY[4],
+    MEMORY[5],
+    ("d1", process::verdicts),
+    ("d2", process::kept),
+    ("d3", process::groups),
+    ("d4", process::passes),
+];
+
+/// Every group, in order: processes can be looked at on Linux only.
+#[cfg(not(target_os = "linux"))]
+pub(crate) const GROUPS: [Group; 6] = MEMORY;
+
+const MEMORY: [Group; 6] = [
     ("a1", by_name),
     ("a1-depth", by_depth),
     ("a1-token", by_token),
@@ -65,6 +85,7 @@ fn cycle(n: usize, depth: usize, goal: f64, with_peers: bool) -> Row {
         goal: Some(goal),
         unit: "ns",
         allocations: Some(allocations),
+        calls: Calls::NotCounted,
         peers: peers.collect(),
     }
 }
@@ -105,6 +126,7 @@ fn by_token() -> Vec<Row> {
             goal: Some(goal),
             unit: "ns",
             allocations: Some(allocations(10_000, work)),
+            calls: Calls::NotCounted,
             peers: Vec::new(),
         })
         .collect()
@@ -137,6 +159,7 @@ fn two_threads() -> Vec<Row> {
         goal: Some(2.5),
         unit: "ns",
         allocations: None,
+        calls: Calls::NotCounted,
         peers: Vec::new(),
     }]
 }
@@ -157,6 +180,7 @@ fn sweeps() -> Vec<Row> {
             goal: Some(10.0),
             unit: "ns",
             allocations: None,
+            calls: Calls::NotCounted,
             peers: Vec::new(),
         });
         rows.push(Row {
@@ -166,6 +190,7 @@ fn sweeps() -> Vec<Row> {
             goal: Some(300.0),
             unit: "ns",
             allocations: None,
+            calls: Calls::NotCounted,
             peers: Vec::new(),
         });
     }
@@ -192,6 +217,7 @@ fn memory() -> Vec<Row> {
         goal: None,
         unit: "bytes",
         allocations: None,
+        calls: Calls::NotCounted,
         peers: Vec::new(),
     };
     vec![
