@@ -1,0 +1,152 @@
+//! The refusal: who is in the way, and how sure that is.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lease_core::{Attribution, BusyReason, Evidence, Locality, Verdict};
+use lease_procfs::{DescribeError, Pid, ProcLiveness, ProcessIdentity, Proof};
+
+use crate::record::LastWriter;
+
+/// Somebody else has the lock, or a claim to it. It says who that is as far as can be known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Busy {
+    /// The record's path, which is the lock's name.
+    pub lock_path: PathBuf,
+    /// Whom the record named when it was refused; with an unconfirmed attribution perhaps the one
+    /// before.
+    pub holder: Option<LastWriter>,
+    /// What is in the way.
+    pub reason: BusyReason,
+    /// The size of what lies at the record's path, where that is in the way.
+    pub size: Option<u64>,
+    /// The process that has the kernel lock, by the kernel's own word. `None` if that is ourselves,
+    /// or a process whose number means nothing here.
+    pub locked_by: Option<Pid>,
+    /// How long was waited.
+    pub waited: Duration,
+}
+
+impl Busy {
+    /// Returns how sure it is that the holder is the one that has the lock.
+    #[must_use]
+    pub const fn attribution(&self) -> Attribution {
+        match self.reason {
+            BusyReason::Kernel(attribution) => attribution,
+            _ if self.holder.is_some() => Attribution::Unconfirmed,
+            _ => Attribution::None,
+        }
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "write lock {:?} is busy", self.lock_path)?;
+        match self.reason {
+            BusyReason::Kernel(_) => {}
+            BusyReason::LegacyAlive => f.write_str(": claimed by protocol 1")?,
+            BusyReason::LegacyOwnPid => f.write_str(": claimed by protocol 1 with our own pid")?,
+            BusyReason::Directory => f.write_str(": a directory is at its record")?,
+            BusyReason::NotARegularFile => f.write_str(": no regular file is at its record")?,
+            BusyReason::Unreadable => f.write_str(": its record cannot be read")?,
+            BusyReason::Unrecognised => f.write_str(": its record is not recognised")?,
+            BusyReason::MutexMoved => f.write_str(": its mutex is being replaced")?,
+            BusyReason::LostRace => f.write_str(": its record is being replaced")?,
+        }
+        match &self.holder {
+            Some(holder) if self.attribution() == Attribution::Confirmed => {
+                write!(f, ", held by {}", holder.pid)
+            }
+            Some(holder) => write!(f, ", last written by {}", holder.pid),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A record was made our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Adopted {
+    /// Why.
+    pub cause: AdoptionCause,
+    /// The inode that was ours, if there was one.
+    pub old: Option<u64>,
+    /// The inode that is ours.
+    pub new: Option<u64>,
+}
+
+/// Why a record was made our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdoptionCause {
+    /// There was none.
+    Missing,
+    /// Another record lay there.
+    Replaced,
+    /// A dead claim was removed.
+    Reaped,
+}
+
+/// Looks at a busy lock, remembered per path across calls: one look may see the signature of a
+/// predecessor, because a holder signs after it has the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    first: Option<(Signed, Duration)>,
+}
+
+/// What two looks have to have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Signed {
+    Token(String),
+    Stamp(Pid, Option<i64>),
+}
+
+impl Looks {
+    /// Remembers a look, and tells whether one at least `poll` ago saw the same.
+    pub(crate) fn look(
+        &mut self,
+        holder: Option<&LastWriter>,
+        now: Duration,
+        poll: Duration,
+    ) -> bool {
+        let signed = holder.map(|holder| {
+            holder.token.as_ref().map_or_else(
+                || Signed::Stamp(holder.pid, holder.acquired_at_ms),
+                |token| Signed::Token(token.clone()),
+            )
+        });
+        let Some(signed) = signed else {
+            self.first = None;
+            return false;
+        };
+        match &self.first {
+            Some((first, at)) if *first == signed => now.saturating_sub(*at) >= poll,
+            _ => {
+                self.first = Some((signed, now));
+                false
+            }
+        }
+    }
+
+    /// Forgets: whoever held has let go.
+    pub(crate) fn forget(&mut self) {
+        self.first = None;
+    }
+}
+
+/// Judges whether the process that a record names lives.
+pub(crate) fn judge(liveness: &ProcLiveness, holder: &LastWriter) -> Verdict {
+    if let Some(identity) = &holder.identity {
+        return liveness.judge(identity, Locality::ThisMachine);
+    }
+    // A number alone proves that nobody is there, and at most hints that somebody is.
+    match ProcessIdentity::of(liveness.proc(), holder.pid) {
+        Ok(_) => Verdict::Alive(Evidence::new(Proof::Running.as_str())),
+        Err(DescribeError::NotRunning { .. }) => {
+            Verdict::Dead(Evidence::new(Proof::NoSuchProcess.as_str()))
+        }
+        Err(_) => Verdict::Unknown(Evidence::new(Proof::NotObserved.as_str())),
+    }
+}

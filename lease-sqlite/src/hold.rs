@@ -1,0 +1,179 @@
+//! A hold, and the lanes within which it may be entered again.
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::busy::Adopted;
+use crate::error::{AcquireError, Lost, ReleaseError};
+use crate::lock::Shared;
+use crate::record::LastWriter;
+
+/// Who may enter a hold again without waiting: a thread, unless a lane is passed on explicitly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane(u64);
+
+impl Lane {
+    /// Makes a lane that nobody else has; a clone of it is the same lane.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "each is another one")]
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Returns the lane of this thread.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        thread_local! {
+            static OWN: Cell<u64> = const { Cell::new(0) };
+        }
+        OWN.with(|own| {
+            if own.get() == 0 {
+                own.set(Self::new().0);
+            }
+            Self(own.get())
+        })
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.0
+    }
+}
+
+/// How a hold was granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Granted {
+    /// Names the hold in the record. The same for every entry into it.
+    pub token: Arc<str>,
+    /// How many entries there are, this one included.
+    pub depth: u32,
+    /// How long was waited; 0 for a re-entry.
+    pub waited: Duration,
+    /// Whether somebody was in the way at first.
+    pub contended: bool,
+    /// The record that was made our own, if that was needed.
+    pub adopted: Option<Adopted>,
+    /// The dead claim of protocol 1 that was removed.
+    pub reaped: Option<Box<LastWriter>>,
+    /// How often the mutex had to be opened anew.
+    pub reopened: u32,
+}
+
+/// What the end of an entry did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "an entry ends in one of these ways"
+)]
+pub enum Released {
+    /// The kernel lock is free.
+    Lock,
+    /// Others of the same lane are still inside.
+    Depth(u32),
+    /// This is a forked child; the hold is its parent's and was left alone.
+    Inherited,
+}
+
+/// The right to write, and the proof of it. It may go to other threads.
+///
+/// # Drop
+///
+/// Ends this entry, and with the last one the hold; what [`release`](Self::release) would report is
+/// lost. In a forked child it does nothing.
+#[derive(Debug)]
+#[must_use = "dropping it gives the lock back"]
+pub struct Hold {
+    shared: Arc<Shared>,
+    /// Which hold of the path it is an entry into.
+    number: u64,
+    granted: Granted,
+    is_over: bool,
+}
+
+impl Hold {
+    pub(crate) const fn new(shared: Arc<Shared>, number: u64, granted: Granted) -> Self {
+        Self {
+            shared,
+            number,
+            granted,
+            is_over: false,
+        }
+    }
+
+    /// Returns how it was granted.
+    #[must_use]
+    pub const fn granted(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// Enters again, from whatever thread or task: this hold is the proof. No system call.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::Forked`] in a forked child.
+    pub fn again(&self) -> Result<Self, AcquireError> {
+        self.shared.check_image()?;
+        let mut state = self.shared.state();
+        let depth = state.enter(self.number);
+        drop(state);
+        let granted = Granted {
+            depth,
+            waited: Duration::ZERO,
+            contended: false,
+            adopted: None,
+            reaped: None,
+            reopened: 0,
+            ..self.granted.clone()
+        };
+        Ok(Self::new(Arc::clone(&self.shared), self.number, granted))
+    }
+
+    /// Looks whether this hold still keeps others out. For the moment before a write that must not
+    /// meet another: three system calls.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`] says why it does not, or that it cannot be seen.
+    pub fn check(&self) -> Result<(), Lost> {
+        if self.shared.check_image().is_err() {
+            return Err(Lost::Forked);
+        }
+        let state = self.shared.state();
+        let Some(mutex) = state.mutex() else {
+            return Err(Lost::Unlocked);
+        };
+        let unseen = |source| Lost::Unseen { source };
+        if mutex.has_moved().map_err(unseen)? {
+            return Err(Lost::Moved);
+        }
+        match mutex.is_locked() {
+            Some(Ok(true)) => Ok(()),
+            Some(Ok(false)) => Err(Lost::Unlocked),
+            Some(Err(source)) => Err(unseen(source)),
+            None => Err(unseen(io::ErrorKind::NotFound.into())),
+        }
+    }
+
+    /// Ends this entry, and with the last one the hold.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError`]: the lock is free all the same.
+    pub fn release(mut self) -> Result<Released, ReleaseError> {
+        self.is_over = true;
+        self.shared.leave(self.number)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // Nobody is left to be told; the lock is free in every case.
+            let _outcome = self.shared.leave(self.number);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The write lock of one machine: a kernel lock that names its holder and never steals.
+//!
+//! One process at a time, and one thread of it, writes a database file or whatever else has a name
+//! in a local file system. It protects nothing by itself: every writer has to take it. It decides
+//! nothing by age, and it takes the lock from nobody.
+//!
+//! # How to use it
+//!
+//! ```
+//! # #[cfg(target_os = "linux")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use lease_sqlite::{LockOptions, WaitBudget};
+//!
+//! # let directory = std::env::temp_dir().join(format!("lease-sqlite-doc-{:?}", std::thread::current().id()));
+//! # std::fs::create_dir_all(&directory)?;
+//! # let database = directory.join("app.db");
+//! let lock = LockOptions::new().role("indexer").open(&database)?;
+//! let hold = lock.acquire(WaitBudget::Within(Duration::from_secs(5)))?;
+//! // .. write ..
+//! hold.check()?; // still ours? before a write that must not meet another
+//! hold.release()?;
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok(())
+//! # }
+//! # #[cfg(not(target_os = "linux"))]
+//! # fn main() {}
+//! ```
+//!
+//! # What holds
+//!
+//! `BEGIN EXCLUSIVE` on a database of its own beside the resource, the *mutex*. The system frees it
+//! when the process ends, however it ends. Beside it lies the *record* of who held last: it names,
+//! and neither grants nor excludes.
+//!
+//! **Nobody in this process may open the mutex file** but SQLite on behalf of this crate: closing it
+//! again drops the lock without a sign. [`Hold::check`] notices it.
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `bundled` (default) | SQLite, compiled in |
+//! | `legacy-v1` | claims of protocol 1 are judged; without it they keep everybody out |
+//! | `test-util` | fault points, and the parser of records |
+//!
+//! Only Linux is supported; elsewhere the crate is empty.
+//!
+//! # Where to start reading
+//!
+//! `state.rs`: one attempt, step by step; then `mutex.rs` and `fence.rs`.
+#![cfg(target_os = "linux")]
+
+mod busy;
+mod clock;
+mod error;
+mod fault;
+mod fence;
+mod hold;
+mod legacy;
+pub mod limits;
+mod lock;
+mod mutex;
+mod options;
+mod path;
+mod record;
+mod state;
+mod sys;
+mod wait;
+
+pub use lease_core;
+
+pub use busy::{Adopted, AdoptionCause, Busy};
+pub use clock::{SystemTiming, Timing};
+pub use error::{AcquireError, Lost, NotAMutex, OpenError, ReleaseError, SqliteError, Step};
+#[cfg(feature = "test-util")]
+pub use fault::FaultPoint;
+pub use hold::{Granted, Hold, Lane, Released};
+pub use lock::WriteLock;
+pub use options::LockOptions;
+pub use record::LastWriter;
+#[cfg(feature = "test-util")]
+pub use record::testing;
+pub use wait::WaitBudget;

@@ -1,0 +1,21 @@
+//! Every bound of this crate.
+
+use std::time::Duration;
+
+/// Bytes of a record.
+pub const RECORD_BYTES: usize = 1_024;
+
+/// The most that is read of what lies at a record's path; anything longer is no record.
+pub const RECORD_READ_BYTES: usize = 65_536;
+
+/// Characters of a purpose.
+pub const PURPOSE_CHARACTERS: usize = 80;
+
+/// How long to wait between two attempts, unless told otherwise.
+pub const POLL: Duration = Duration::from_millis(25);
+
+/// The shortest time between two attempts, so that somebody who never waits leaves a gap to win.
+pub const POLL_FLOOR: Duration = Duration::from_millis(1);
+
+/// How often a moved mutex is opened anew within one attempt.
+pub(crate) const REOPENINGS: u32 = 3;

@@ -1,0 +1,207 @@
+//! The lock of one path in this process.
+//!
+//! One state per process and path, behind a mutex in memory; the kernel lock is only ever taken and
+//! given back under it. Order: table of paths, then state; neither is held while anybody sleeps.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use crate::clock::Timing;
+use crate::error::{AcquireError, OpenError, ReleaseError};
+#[cfg(feature = "test-util")]
+use crate::fault::FaultPoint;
+use crate::fence;
+use crate::hold::{Hold, Lane, Released};
+use crate::options::{LockOptions, Settings};
+use crate::path::Paths;
+use crate::record::LastWriter;
+use crate::state::State;
+use crate::sys::Image;
+use crate::wait::{self, WaitBudget};
+
+/// A lock that may be taken. It is no hold.
+///
+/// Every one counts: the connection and the descriptors of a path are closed when the last
+/// `WriteLock` and the last [`Hold`] of it are gone.
+#[derive(Debug)]
+pub struct WriteLock {
+    shared: Arc<Shared>,
+    settings: Settings,
+}
+
+impl WriteLock {
+    /// Names the lock of a database. No file is made or opened.
+    ///
+    /// The path is resolved now, with every link on the way; the database need not exist yet.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]: the path cannot be resolved, has several names, or lies where locks are not
+    /// known to work.
+    pub fn open(database: impl AsRef<Path>) -> Result<Self, OpenError> {
+        LockOptions::new().open(database)
+    }
+
+    pub(crate) fn new(paths: Paths, settings: Settings) -> Self {
+        Self {
+            shared: Shared::of(paths),
+            settings,
+        }
+    }
+
+    /// Takes the lock for this thread, or enters its hold again.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::Busy`] at the end of the budget; every other variant at once.
+    pub fn acquire(&self, budget: WaitBudget) -> Result<Hold, AcquireError> {
+        self.acquire_on(&Lane::of_this_thread(), budget)
+    }
+
+    /// Takes the lock for a lane, or enters that lane's hold again.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    pub fn acquire_on(&self, lane: &Lane, budget: WaitBudget) -> Result<Hold, AcquireError> {
+        wait::acquire(&self.shared, &self.settings, lane, budget)
+    }
+
+    /// Reads who held the lock last. That is a name plate: it does not say that anybody holds it.
+    ///
+    /// `None` if nothing readable says so.
+    #[must_use]
+    pub fn last_writer(&self) -> Option<LastWriter> {
+        fence::last_writer(&self.shared.paths.record)
+    }
+
+    /// Returns the record's path, which is the lock's name.
+    #[must_use]
+    pub fn lock_path(&self) -> &Path {
+        &self.shared.paths.record
+    }
+
+    /// Returns the mutex's path. Nobody but SQLite may open it.
+    #[must_use]
+    pub fn mutex_path(&self) -> &Path {
+        &self.shared.paths.mutex
+    }
+
+    /// Makes the next pass through a point fail once.
+    #[cfg(feature = "test-util")]
+    pub fn inject(&self, point: FaultPoint, error_number: i32) {
+        self.shared.state().faults.arm(point, error_number);
+    }
+
+    /// Runs a statement on the mutex's connection, behind the lock's back.
+    ///
+    /// # Errors
+    ///
+    /// What SQLite says.
+    #[cfg(feature = "test-util")]
+    pub fn run_on_mutex(&self, statement: &str) -> Result<Vec<String>, String> {
+        let state = self.shared.state();
+        let mutex = state.mutex().ok_or("no connection")?;
+        let mut statement = mutex
+            .connection()
+            .prepare(statement)
+            .map_err(|e| e.to_string())?;
+        let rows = statement
+            .query_map([], |row| row.get::<_, rusqlite::types::Value>(0))
+            .map_err(|e| e.to_string())?;
+        rows.map(|row| {
+            row.map(|value| format!("{value:?}"))
+                .map_err(|e| e.to_string())
+        })
+        .collect()
+    }
+}
+
+/// What this process knows of one path.
+pub(crate) struct Shared {
+    pub(crate) paths: Paths,
+    image: Image,
+    state: Mutex<State>,
+    /// Told when a hold of this process ends.
+    freed: Condvar,
+}
+
+/// Every path in use.
+static TABLE: Mutex<BTreeMap<PathBuf, Weak<Shared>>> = Mutex::new(BTreeMap::new());
+
+impl Shared {
+    fn of(paths: Paths) -> Arc<Self> {
+        let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let present = Image::present();
+        table.retain(|_, shared| shared.strong_count() > 0);
+        let known = table.get(&paths.record).and_then(Weak::upgrade);
+        // What a forked child finds here belongs to its parent.
+        if let Some(shared) = known.filter(|shared| shared.image == present) {
+            return shared;
+        }
+        let shared = Arc::new(Self {
+            paths,
+            image: present,
+            state: Mutex::default(),
+            freed: Condvar::new(),
+        });
+        table.insert(shared.paths.record.clone(), Arc::downgrade(&shared));
+        shared
+    }
+
+    /// Refuses a forked child, before anything of the parent is touched.
+    pub(crate) fn check_image(&self) -> Result<(), AcquireError> {
+        if self.image == Image::present() {
+            return Ok(());
+        }
+        Err(AcquireError::Forked {
+            lock_path: self.paths.record.clone(),
+        })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        // Whoever panicked in between left nothing half done that the next attempt does not see.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a hold of this process ends, or the time is over.
+    pub(crate) fn rest(&self, time: Duration, timing: &dyn Timing) {
+        let state = self.state();
+        if state.is_held() {
+            drop(self.freed.wait_timeout(state, time));
+        } else {
+            drop(state);
+            timing.sleep(time);
+        }
+    }
+
+    /// Ends one entry of a hold.
+    pub(crate) fn leave(&self, number: u64) -> Result<Released, ReleaseError> {
+        if self.check_image().is_err() {
+            return Ok(Released::Inherited);
+        }
+        let outcome = self.state().leave(number);
+        if !matches!(outcome, Ok(depth) if depth > 0) {
+            self.freed.notify_one();
+        }
+        match outcome {
+            Ok(0) => Ok(Released::Lock),
+            Ok(depth) => Ok(Released::Depth(depth)),
+            Err(source) => Err(ReleaseError {
+                lock_path: self.paths.record.clone(),
+                source,
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("paths", &self.paths)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,228 @@
+//! The mutex: the one connection to it, and how it comes into being.
+//!
+//! A hold is an open `BEGIN EXCLUSIVE`; a release is `COMMIT`. Nothing in this process may open the
+//! file but SQLite, and nothing may close it while a hold is on: POSIX locks belong to the process,
+//! and any close of the file drops them all. So there is one connection per process and path.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lease_procfs::Pid;
+use rusqlite::{Connection, OpenFlags, ffi};
+
+use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
+use crate::fault::{FaultPoint, Faults};
+use crate::path::Paths;
+use crate::sys::{self, FileId, Kind, Native, SqliteDescriptor};
+
+/// An open mutex.
+#[derive(Debug)]
+pub(crate) struct MutexFile {
+    connection: Native<Connection>,
+    path: PathBuf,
+    file: FileId,
+    descriptor: Option<SqliteDescriptor>,
+}
+
+/// The kernel's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    Taken,
+    Busy,
+}
+
+impl MutexFile {
+    /// Opens the mutex, and makes it first if there is none. `unique` names no other mutex in the
+    /// making.
+    pub(crate) fn open(paths: &Paths, unique: &str) -> Result<Self, AcquireError> {
+        for _again in 0..crate::limits::REOPENINGS {
+            let found = sys::look(&paths.mutex).map_err(|e| io(&paths.mutex, Step::Open, e))?;
+            match found {
+                None => create(paths, unique)?,
+                Some(object) if object.kind != Kind::Regular => {
+                    return Err(not_a_mutex(&paths.mutex, NotAMutex::NotARegularFile));
+                }
+                Some(object) => {
+                    if let Some(opened) = Self::open_existing(&paths.mutex, object.id)? {
+                        return Ok(opened);
+                    }
+                }
+            }
+        }
+        Err(not_a_mutex(&paths.mutex, NotAMutex::Replaced))
+    }
+
+    /// `None` if it was replaced meanwhile.
+    fn open_existing(path: &Path, file: FileId) -> Result<Option<Self>, AcquireError> {
+        let connection = match connect(path, OpenFlags::empty()) {
+            Ok(connection) => connection,
+            Err(error) => {
+                if sys::look(path).is_ok_and(|found| found.is_none()) {
+                    return Ok(None);
+                }
+                return Err(sqlite(path, Step::Open, error));
+            }
+        };
+        let mutex = Self {
+            connection: Native::new(connection),
+            path: path.to_owned(),
+            file,
+            descriptor: SqliteDescriptor::find(file),
+        };
+        if mutex.has_moved().map_err(|e| io(path, Step::Open, e))? {
+            return Ok(None);
+        }
+        match mutex.connection.is_readonly("main") {
+            Ok(false) => {}
+            Ok(true) => return Err(not_a_mutex(path, NotAMutex::ReadOnly)),
+            Err(error) => return Err(sqlite(path, Step::Open, error)),
+        }
+        mutex.check_header()?;
+        Ok(Some(mutex))
+    }
+
+    /// Refuses what SQLite would read as something else than a plain database. A file of 0 bytes is
+    /// the fresh mutex of a peer.
+    fn check_header(&self) -> Result<(), AcquireError> {
+        const MAGIC: &[u8] = b"SQLite format 3\0";
+        const ROLLBACK: [u8; 2] = [1, 1];
+        let Some(descriptor) = self.descriptor else {
+            return Ok(());
+        };
+        let mut header = [0; 20];
+        let read = descriptor
+            .peek(&mut header)
+            .map_err(|error| io(&self.path, Step::Open, error))?;
+        if read == 0 {
+            return Ok(());
+        }
+        if read < header.len() || !header.starts_with(MAGIC) {
+            return Err(not_a_mutex(&self.path, NotAMutex::NotADatabase));
+        }
+        if !header.ends_with(&ROLLBACK) {
+            return Err(not_a_mutex(&self.path, NotAMutex::JournalMode));
+        }
+        Ok(())
+    }
+
+    /// Tries the kernel lock once.
+    pub(crate) fn begin(&self, lock_path: &Path) -> Result<Begun, AcquireError> {
+        let Err(error) = run(&self.connection, "BEGIN EXCLUSIVE") else {
+            return Ok(Begun::Taken);
+        };
+        if !self.connection.is_autocommit() {
+            // Not understood, so not kept: going on would mean to fail here for ever.
+            run(&self.connection, "ROLLBACK").map_err(|e| sqlite(&self.path, Step::Begin, e))?;
+            return Err(AcquireError::LockState {
+                lock_path: lock_path.to_owned(),
+            });
+        }
+        let code = error.sqlite_error().map(|error| error.extended_code);
+        if code == Some(ffi::SQLITE_BUSY) {
+            return Ok(Begun::Busy);
+        }
+        Err(sqlite(&self.path, Step::Begin, error))
+    }
+
+    /// Gives the kernel lock back. After an error it is free only if [`is_free`](Self::is_free);
+    /// else the mutex has to be dropped.
+    pub(crate) fn commit(&self, faults: &mut Faults) -> Result<(), rusqlite::Error> {
+        let committed = match faults.hit(FaultPoint::Commit) {
+            Ok(()) => run(&self.connection, "COMMIT"),
+            Err(error) => Err(rusqlite::Error::ToSqlConversionFailure(error.into())),
+        };
+        if committed.is_err() && faults.hit(FaultPoint::Rollback).is_ok() {
+            // A second failure shows in `is_free`.
+            let _rolled_back = run(&self.connection, "ROLLBACK");
+        }
+        committed
+    }
+
+    /// Tells whether no transaction is open.
+    pub(crate) fn is_free(&self) -> bool {
+        self.connection.is_autocommit()
+    }
+
+    /// Tells whether the file at the path is another one than the one behind the connection.
+    pub(crate) fn has_moved(&self) -> io::Result<bool> {
+        let found = sys::identify(&self.path)?;
+        Ok(found.is_none_or(|(file, _)| file != self.file))
+    }
+
+    /// Tells whether the kernel still has a lock of this process; `None` where that cannot be seen.
+    pub(crate) fn is_locked(&self) -> Option<io::Result<bool>> {
+        self.descriptor.map(|descriptor| descriptor.is_locked())
+    }
+
+    /// Asks the kernel which other process has the lock.
+    pub(crate) fn locked_by(&self) -> Option<Pid> {
+        self.descriptor?.locked_by()
+    }
+
+    /// The connection, for tests that go behind our back.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+/// Makes a mutex complete under another name and gives it its own only then, so that no hold ever
+/// has to write the first page.
+fn create(paths: &Paths, unique: &str) -> Result<(), AcquireError> {
+    let unfinished = paths.unfinished_mutex(unique);
+    let made = initialise(&unfinished)
+        .map_err(|error| sqlite(&unfinished, Step::Create, error))
+        .and_then(|()| match std::fs::hard_link(&unfinished, &paths.mutex) {
+            // Somebody was faster, and whatever it is, it is used as it is.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            outcome => outcome.map_err(|error| io(&paths.mutex, Step::Create, error)),
+        });
+    // The name is ours alone. If it stays, it is a file too many, and nothing more.
+    let _removed = std::fs::remove_file(&unfinished);
+    made
+}
+
+fn initialise(path: &Path) -> Result<(), rusqlite::Error> {
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_CREATE)?;
+    run(&connection, "BEGIN EXCLUSIVE")?;
+    run(&connection, "COMMIT")?;
+    connection.close().map_err(|(_, error)| error)
+}
+
+fn connect(path: &Path, also: OpenFlags) -> Result<Connection, rusqlite::Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_NOFOLLOW
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | also;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(Duration::ZERO)?;
+    Ok(connection)
+}
+
+fn run(connection: &Connection, statement: &str) -> Result<(), rusqlite::Error> {
+    connection.prepare_cached(statement)?.execute([]).map(drop)
+}
+
+fn io(path: &Path, step: Step, source: io::Error) -> AcquireError {
+    AcquireError::Io {
+        path: path.to_owned(),
+        step,
+        source,
+    }
+}
+
+fn sqlite(path: &Path, step: Step, error: rusqlite::Error) -> AcquireError {
+    AcquireError::Sqlite {
+        path: path.to_owned(),
+        step,
+        source: SqliteError::from(error),
+    }
+}
+
+fn not_a_mutex(path: &Path, why: NotAMutex) -> AcquireError {
+    AcquireError::NotAMutex {
+        path: path.to_owned(),
+        why,
+    }
+}

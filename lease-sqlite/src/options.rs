@@ -1,0 +1,149 @@
+//! What a caller says about a lock.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{SystemTiming, Timing};
+use crate::error::OpenError;
+use crate::legacy::Legacy;
+use crate::limits::{POLL, POLL_FLOOR};
+use crate::lock::WriteLock;
+use crate::path::{self, Paths};
+
+/// How a lock is used. Every part has a default.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is opened yet"]
+pub struct LockOptions {
+    lock_path: Option<PathBuf>,
+    any_file_system: bool,
+    settings: Settings,
+}
+
+/// What counts at each acquire.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) poll: Duration,
+    pub(crate) role: String,
+    pub(crate) argv0: String,
+    pub(crate) purpose: Option<String>,
+    pub(crate) label: String,
+    pub(crate) legacy: Legacy,
+    pub(crate) timing: Arc<dyn Timing>,
+    /// The clock is a caller's, so nothing but its sleep may wait.
+    pub(crate) is_timing_given: bool,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LockOptions {
+    /// Starts with every default.
+    pub fn new() -> Self {
+        Self {
+            lock_path: None,
+            any_file_system: false,
+            settings: Settings {
+                poll: POLL,
+                role: "unknown".to_owned(),
+                argv0: program(),
+                purpose: None,
+                label: String::new(),
+                legacy: Legacy::default(),
+                timing: Arc::new(SystemTiming),
+                is_timing_given: false,
+            },
+        }
+    }
+
+    /// Puts the record here instead of beside the database; the mutex is beside the record.
+    pub fn lock_path(mut self, path: impl Into<PathBuf>) -> Self {
+        self.lock_path = Some(path.into());
+        self
+    }
+
+    /// Says what this program does in general; `unknown` if nothing is said.
+    pub fn role(mut self, role: impl Into<String>) -> Self {
+        self.settings.role = role.into();
+        self
+    }
+
+    /// Says what the program is called; the base name of the program if nothing is said.
+    pub fn argv0(mut self, argv0: impl Into<String>) -> Self {
+        self.settings.argv0 = argv0.into();
+        self
+    }
+
+    /// Says what the holds are for; the label if nothing is said. Range: the first 80 characters.
+    pub fn purpose(mut self, purpose: impl Into<String>) -> Self {
+        self.settings.purpose = Some(purpose.into());
+        self
+    }
+
+    /// Names the holds.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.settings.label = label.into();
+        self
+    }
+
+    /// Sets how long to wait between two attempts. Range: at least 1 ms; 25 ms if nothing is said.
+    pub fn poll(mut self, poll: Duration) -> Self {
+        self.settings.poll = poll.max(POLL_FLOOR);
+        self
+    }
+
+    /// Uses other clocks and another sleep. Nothing but that sleep waits then.
+    pub fn timing(mut self, timing: Arc<dyn Timing>) -> Self {
+        self.settings.timing = timing;
+        self.settings.is_timing_given = true;
+        self
+    }
+
+    /// Uses the lock on any file system, also where locks may do nothing. Then nobody is kept out
+    /// for certain.
+    pub const fn any_file_system(mut self) -> Self {
+        self.any_file_system = true;
+        self
+    }
+
+    /// Removes claims of protocol 1 that name our own pid and were made before this process started:
+    /// only where no other pid namespace uses the directory.
+    #[cfg(feature = "legacy-v1")]
+    pub const fn reap_own_pid(mut self) -> Self {
+        self.settings.legacy.reap_own_pid = true;
+        self
+    }
+
+    /// Names the lock of a database. No file is made or opened.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteLock::open`].
+    pub fn open(self, database: impl AsRef<Path>) -> Result<WriteLock, OpenError> {
+        let paths = match &self.lock_path {
+            Some(lock) => Paths::of_lock(lock)?,
+            None => Paths::of_database(database.as_ref())?,
+        };
+        if !self.any_file_system {
+            path::check_file_system(paths.directory())?;
+        }
+        Ok(WriteLock::new(paths, self.settings))
+    }
+}
+
+impl Settings {
+    /// Returns what the holds are for.
+    pub(crate) fn purpose(&self) -> &str {
+        self.purpose.as_deref().unwrap_or(&self.label)
+    }
+}
+
+/// The base name of this program.
+fn program() -> String {
+    let first = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&first).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}

@@ -1,0 +1,150 @@
+//! Which files belong to a database, and whether locks work where they lie.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::OpenError;
+use crate::sys;
+
+/// What comes after a database's path in that of its record.
+const RECORD: &str = ".write-lock";
+
+/// What comes after a record's path in that of its mutex. Never `.db`: tools that list databases
+/// would take it for one.
+const MUTEX: &str = ".mutex";
+
+/// The two files of one lock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Paths {
+    /// The record; also the lock's name.
+    pub(crate) record: PathBuf,
+    pub(crate) mutex: PathBuf,
+}
+
+impl Paths {
+    /// Derives the files from a database, following every link on the way to it.
+    pub(crate) fn of_database(database: &Path) -> Result<Self, OpenError> {
+        let resolved = resolve(database)?;
+        let found = sys::look(&resolved).map_err(|source| unusable(&resolved, source))?;
+        if let Some(file) = found.filter(|file| file.kind == sys::Kind::Regular && file.links > 1) {
+            // Each name would have a lock of its own.
+            return Err(OpenError::SeveralNames {
+                path: resolved,
+                links: file.links,
+            });
+        }
+        Self::of_record(with_suffix(&resolved, RECORD))
+    }
+
+    /// Derives the mutex from a lock path that the caller chose.
+    pub(crate) fn of_lock(lock: &Path) -> Result<Self, OpenError> {
+        let directory = parent(lock)?;
+        let name = lock.file_name().ok_or_else(|| no_name(lock))?;
+        Self::of_record(canonical(directory)?.join(name))
+    }
+
+    fn of_record(record: PathBuf) -> Result<Self, OpenError> {
+        let bytes = record.as_os_str().as_encoded_bytes();
+        if bytes.contains(&0) {
+            return Err(no_name(&record));
+        }
+        let mutex = with_suffix(&record, MUTEX);
+        Ok(Self { record, mutex })
+    }
+
+    /// Returns a name beside the mutex for one in the making.
+    pub(crate) fn unfinished_mutex(&self, unique: &str) -> PathBuf {
+        with_suffix(&self.mutex, &format!(".new-{unique}"))
+    }
+
+    /// Returns the directory of both.
+    pub(crate) fn directory(&self) -> &Path {
+        self.record.parent().unwrap_or_else(|| Path::new("/"))
+    }
+}
+
+/// File systems whose locks are known to work between the processes of one machine.
+const WORKING: [(u64, &str); 12] = [
+    (0xef53, "ext"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (0x0102_1994, "tmpfs"),
+    (0x8584_58f6, "ramfs"),
+    (0xf2f5_2010, "f2fs"),
+    (0x2fc1_2fc1, "zfs"),
+    (0x794c_7630, "overlayfs"),
+    (0xca45_1a4e, "bcachefs"),
+    (0x3153_464a, "jfs"),
+    (0x5265_4973, "reiserfs"),
+    (0x3434, "nilfs"),
+];
+
+/// Refuses a directory on a file system whose locks are not known to work.
+pub(crate) fn check_file_system(directory: &Path) -> Result<(), OpenError> {
+    let mut existing = directory;
+    let kind = loop {
+        match sys::file_system(existing) {
+            Ok(kind) => break kind,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                existing = existing.parent().ok_or_else(|| no_name(directory))?;
+            }
+            Err(source) => return Err(unusable(existing, source)),
+        }
+    };
+    if WORKING.iter().any(|(known, _)| *known == kind) {
+        return Ok(());
+    }
+    Err(OpenError::FileSystem {
+        path: directory.to_owned(),
+        kind,
+    })
+}
+
+/// Resolves a path in full; its last part need not exist.
+fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
+    match path.canonicalize() {
+        Ok(resolved) => Ok(resolved),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if sys::look(path).is_ok_and(|found| found.is_some()) {
+                // A link to nothing: where the database will be is not known.
+                return Err(unusable(path, error));
+            }
+            let name = path.file_name().ok_or_else(|| no_name(path))?;
+            Ok(canonical(parent(path)?)?.join(name))
+        }
+        Err(source) => Err(unusable(path, source)),
+    }
+}
+
+fn canonical(directory: &Path) -> Result<PathBuf, OpenError> {
+    let directory = if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
+    };
+    directory
+        .canonicalize()
+        .map_err(|source| unusable(directory, source))
+}
+
+fn parent(path: &Path) -> Result<&Path, OpenError> {
+    path.parent().ok_or_else(|| no_name(path))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name: OsString = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn unusable(path: &Path, source: io::Error) -> OpenError {
+    OpenError::Path {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn no_name(path: &Path) -> OpenError {
+    unusable(path, io::ErrorKind::InvalidInput.into())
+}

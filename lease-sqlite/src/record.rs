@@ -1,0 +1,421 @@
+//! The record: what a writer says of itself, and what a file at the record's path means. Pure.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use lease_procfs::{Pid, ProcessIdentity};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use crate::limits::{PURPOSE_CHARACTERS, RECORD_BYTES, RECORD_READ_BYTES};
+
+/// The protocol that is written.
+const PROTOCOL: u32 = 2;
+
+/// What goes before the sum of everything ahead of it.
+const CHECK: &[u8] = b",\"check\":\"";
+
+/// Who wrote a record: the last writer, not necessarily somebody who writes now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LastWriter {
+    /// Its number, in its own pid namespace.
+    pub pid: Pid,
+    /// The lane or thread of it.
+    pub thread: Option<i64>,
+    /// Unique for each hold.
+    pub token: Option<String>,
+    /// When it got the lock, in milliseconds since 1970 by its own wall clock.
+    pub acquired_at_ms: Option<i64>,
+    /// What it does in general.
+    pub role: Option<String>,
+    /// Its program.
+    pub argv0: Option<String>,
+    /// What it does now.
+    pub purpose: Option<String>,
+    /// What it calls this hold.
+    pub label: Option<String>,
+    /// Which process it was, where it said so in full.
+    pub identity: Option<ProcessIdentity>,
+}
+
+/// What a file at the record's path is, by its size and its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A record of the present protocol; also an empty or a torn one, which names nobody.
+    Current(Option<LastWriter>),
+    /// A claim of the earlier protocol.
+    Legacy(LastWriter),
+    /// No record, or one that nobody should guess about.
+    Unrecognised,
+}
+
+/// Says what the bytes of a regular file at the record's path are. `size` is that of the whole file.
+pub(crate) fn classify(bytes: &[u8], size: u64) -> Content {
+    let record_size = u64::try_from(RECORD_BYTES).unwrap_or(u64::MAX);
+    if size == 0 {
+        return Content::Current(None);
+    }
+    if bytes.len() >= RECORD_READ_BYTES {
+        return Content::Unrecognised;
+    }
+    let value = match parse(bytes) {
+        Ok(value) => value,
+        // A writer of ours is in the middle of it, or died there.
+        Err(Unparsed::NotJson) if size == record_size => return Content::Current(None),
+        Err(Unparsed::NotJson | Unparsed::Ambiguous) => return Content::Unrecognised,
+    };
+    let Value::Object(fields) = value else {
+        return Content::Unrecognised;
+    };
+    let protocol = fields.get("protocol").and_then(Value::as_f64);
+    if protocol == Some(f64::from(PROTOCOL)) {
+        let is_whole = sum_fits(bytes);
+        return Content::Current(writer(&fields).filter(|_| is_whole));
+    }
+    let is_earlier = match fields.get("protocol") {
+        None | Some(Value::Null) => true,
+        Some(_) => protocol == Some(1.0),
+    };
+    match writer(&fields) {
+        Some(writer) if is_earlier => Content::Legacy(writer),
+        Some(_) | None => Content::Unrecognised,
+    }
+}
+
+/// Returns whom a record names. Never fails: what cannot be read names nobody.
+pub(crate) fn named(bytes: &[u8]) -> Option<LastWriter> {
+    match classify(bytes, u64::try_from(bytes.len()).unwrap_or(u64::MAX)) {
+        Content::Current(writer) => writer,
+        Content::Legacy(writer) => Some(writer),
+        Content::Unrecognised => None,
+    }
+}
+
+fn writer(fields: &Map<String, Value>) -> Option<LastWriter> {
+    let text = |key: &str| fields.get(key)?.as_str().map(str::to_owned);
+    let whole = |key: &str| fields.get(key).and_then(Value::as_number).and_then(whole);
+    Some(LastWriter {
+        pid: Pid::new(whole("pid")?).ok()?,
+        thread: whole("thread_id"),
+        token: text("token"),
+        acquired_at_ms: whole("created_at_ms").or_else(|| whole("acquiredAt")),
+        role: text("role"),
+        argv0: text("argv0"),
+        purpose: text("purpose"),
+        label: text("label"),
+        identity: text("identity").and_then(|identity| identity.parse().ok()),
+    })
+}
+
+/// A number as JavaScript knows it: `700.0` is 700.
+fn whole(number: &Number) -> Option<i64> {
+    /// Above this not every whole number has a double of its own.
+    const MOST: f64 = 9_007_199_254_740_991.0;
+    number.as_i64().or_else(|| {
+        let real = number.as_f64()?;
+        (real.fract() == 0.0 && real.abs() <= MOST).then(|| format!("{real:.0}").parse().ok())?
+    })
+}
+
+/// Why bytes are no JSON value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unparsed {
+    NotJson,
+    /// Two keys of one name: two readers could see two different things.
+    Ambiguous,
+}
+
+fn parse(bytes: &[u8]) -> Result<Value, Unparsed> {
+    match serde_json::from_slice::<Strict>(bytes) {
+        Ok(strict) => Ok(strict.0),
+        Err(error) if error.is_data() => Err(Unparsed::Ambiguous),
+        Err(_) => Err(Unparsed::NotJson),
+    }
+}
+
+/// Any JSON value in which no object has a key twice.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(Strict)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value without repeated keys")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        let mut values = Vec::new();
+        while let Some(Strict(value)) = list.next_element()? {
+            values.push(value);
+        }
+        Ok(Value::Array(values))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut keys = BTreeSet::new();
+        let mut fields = Map::new();
+        while let Some((key, Strict(value))) = map.next_entry::<String, Strict>()? {
+            if !keys.insert(key.clone()) {
+                return Err(A::Error::custom("a key stands twice"));
+            }
+            fields.insert(key, value);
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+/// What a writer says of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Signature<'a> {
+    pub(crate) pid: Pid,
+    pub(crate) thread: u64,
+    pub(crate) token: &'a str,
+    pub(crate) acquired_at_ms: i64,
+    pub(crate) role: &'a str,
+    pub(crate) argv0: &'a str,
+    pub(crate) purpose: &'a str,
+    pub(crate) label: &'a str,
+    pub(crate) identity: Option<&'a str>,
+}
+
+/// Renders a record of exactly [`RECORD_BYTES`] bytes into a buffer that is kept between holds.
+pub(crate) fn render(signature: &Signature<'_>, buffer: &mut Vec<u8>) {
+    let purpose = first_characters(signature.purpose, PURPOSE_CHARACTERS);
+    let bare = Signature {
+        role: "",
+        argv0: "",
+        purpose: "",
+        label: "",
+        ..signature.clone()
+    };
+    buffer.clear();
+    render_whole(&bare, buffer);
+    let room = RECORD_BYTES.saturating_sub(buffer.len());
+    let texts = fit(
+        [signature.label, signature.argv0, signature.role, purpose],
+        room,
+    );
+    let [label, argv0, role, purpose] = texts;
+    buffer.clear();
+    render_whole(
+        &Signature {
+            role,
+            argv0,
+            purpose,
+            label,
+            ..signature.clone()
+        },
+        buffer,
+    );
+    buffer.resize(RECORD_BYTES, b' ');
+}
+
+fn render_whole(signature: &Signature<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"protocol\":2,\"pid\":");
+    number(signature.pid.get().into(), out);
+    out.extend_from_slice(b",\"thread_id\":");
+    number(i64::try_from(signature.thread).unwrap_or(i64::MAX), out);
+    text("token", signature.token, out);
+    out.extend_from_slice(b",\"created_at_ms\":");
+    number(signature.acquired_at_ms, out);
+    out.extend_from_slice(b",\"acquiredAt\":");
+    number(signature.acquired_at_ms, out);
+    text("role", signature.role, out);
+    text("argv0", signature.argv0, out);
+    text("purpose", signature.purpose, out);
+    text("label", signature.label, out);
+    if let Some(identity) = signature.identity {
+        text("identity", identity, out);
+    }
+    let sum = sum(out);
+    out.extend_from_slice(CHECK);
+    for shift in (0..16).rev() {
+        let digit = sum >> (shift * 4) & 0xf;
+        out.extend(HEXADECIMAL.get(usize::try_from(digit).unwrap_or(0)));
+    }
+    out.extend_from_slice(b"\"}");
+}
+
+const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
+
+fn number(number: i64, out: &mut Vec<u8>) {
+    use std::io::Write as _;
+    // Writing to a vector cannot fail.
+    let _written = write!(out, "{number}");
+}
+
+fn text(key: &str, text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(key.as_bytes());
+    out.extend_from_slice(b"\":\"");
+    for character in text.chars() {
+        escape(character, &mut |bytes| out.extend_from_slice(bytes));
+    }
+    out.push(b'"');
+}
+
+/// Gives the bytes of one character inside a JSON text.
+fn escape(character: char, out: &mut dyn FnMut(&[u8])) {
+    match character {
+        '"' => out(b"\\\""),
+        '\\' => out(b"\\\\"),
+        '\0'..='\u{1f}' => {
+            let code = u32::from(character);
+            let digit = |shift: u32| {
+                let place = usize::try_from(code >> shift & 0xf).unwrap_or(0);
+                HEXADECIMAL.get(place).copied().unwrap_or(b'0')
+            };
+            out(&[b'\\', b'u', b'0', b'0', digit(4), digit(0)]);
+        }
+        _ => out(character.encode_utf8(&mut [0; 4]).as_bytes()),
+    }
+}
+
+fn escaped_bytes(text: &str) -> usize {
+    let mut total = 0_usize;
+    for character in text.chars() {
+        escape(character, &mut |bytes| {
+            total = total.saturating_add(bytes.len());
+        });
+    }
+    total
+}
+
+/// Shortens texts, the first ones first, until all of them fit into `room` bytes of JSON.
+fn fit(texts: [&str; 4], room: usize) -> [&str; 4] {
+    let sizes = texts.map(escaped_bytes);
+    let mut over = sizes.iter().sum::<usize>().saturating_sub(room);
+    let mut fitted = texts;
+    for (text, size) in fitted.iter_mut().zip(sizes) {
+        if over == 0 {
+            break;
+        }
+        *text = first_bytes(text, size.saturating_sub(over));
+        over = over.saturating_sub(size.saturating_sub(escaped_bytes(text)));
+    }
+    fitted
+}
+
+/// Returns as many whole characters as fit into `most` bytes of JSON.
+fn first_bytes(text: &str, most: usize) -> &str {
+    let mut total = 0_usize;
+    let end = text.char_indices().find_map(|(at, character)| {
+        escape(character, &mut |bytes| {
+            total = total.saturating_add(bytes.len());
+        });
+        (total > most).then_some(at)
+    });
+    end.and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
+pub(crate) fn first_characters(text: &str, most: usize) -> &str {
+    let end = text.char_indices().nth(most).map(|(at, _)| at);
+    end.and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
+/// Tells whether the sum in a record fits; a record of others has none.
+fn sum_fits(bytes: &[u8]) -> bool {
+    let Some(at) = bytes
+        .windows(CHECK.len())
+        .rposition(|window| window == CHECK)
+    else {
+        return true;
+    };
+    let (before, rest) = bytes.split_at(at);
+    let digits = rest.get(CHECK.len()..).and_then(|rest| rest.get(..16));
+    let found = digits
+        .and_then(|digits| str::from_utf8(digits).ok())
+        .and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    found == Some(sum(before))
+}
+
+/// FNV-1a: against accidents, not against people.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(feature = "test-util")]
+pub mod testing {
+    //! The parser and the formatter as tests call them.
+
+    use super::{Content, LastWriter, Signature};
+    use crate::limits::RECORD_BYTES;
+
+    /// Names the class of what lies at a record's path.
+    #[must_use]
+    pub fn class_of(bytes: &[u8], size: u64) -> &'static str {
+        match super::classify(bytes, size) {
+            Content::Current(Some(_)) => "current",
+            Content::Current(None) => "current, names nobody",
+            Content::Legacy(_) => "legacy",
+            Content::Unrecognised => "unrecognised",
+        }
+    }
+
+    /// Returns whom a record names.
+    #[must_use]
+    pub fn named(bytes: &[u8]) -> Option<LastWriter> {
+        super::named(bytes)
+    }
+
+    /// Renders what a writer with these texts would write: label, program, role and purpose.
+    #[must_use]
+    pub fn rendered(writer: &LastWriter) -> Vec<u8> {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let identity = writer.identity.as_ref().map(ToString::to_string);
+        let mut buffer = Vec::with_capacity(RECORD_BYTES);
+        super::render(
+            &Signature {
+                pid: writer.pid,
+                thread: writer
+                    .thread
+                    .and_then(|thread| thread.try_into().ok())
+                    .unwrap_or(0),
+                token: &text(&writer.token),
+                acquired_at_ms: writer.acquired_at_ms.unwrap_or(0),
+                role: &text(&writer.role),
+                argv0: &text(&writer.argv0),
+                purpose: &text(&writer.purpose),
+                label: &text(&writer.label),
+                identity: identity.as_deref(),
+            },
+            &mut buffer,
+        );
+        buffer
+    }
+}

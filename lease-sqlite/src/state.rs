@@ -1,0 +1,436 @@
+//! Who of this process holds the lock of one path, and one attempt to take it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lease_core::{
+    BusyReason, Contention, KernelSeen, KernelState, RecordClass, Verdict, kernel_contention,
+};
+use lease_procfs::{Pid, ProcFs, ProcLiveness, ProcessIdentity};
+
+use crate::busy::{self, Adopted, Looks};
+use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
+use crate::fault::{FaultPoint, Faults};
+use crate::fence::{self, Adoption, RecordFile};
+use crate::hold::Granted;
+use crate::limits::{RECORD_BYTES, REOPENINGS};
+use crate::mutex::{Begun, MutexFile};
+use crate::options::Settings;
+use crate::path::Paths;
+use crate::record::{self, LastWriter, Signature};
+use crate::sys;
+
+/// The lock of one path.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    mutex: Option<MutexFile>,
+    record: RecordFile,
+    own: Option<OwnName>,
+    hold: Option<Held>,
+    /// How many holds there were: the last part of a token.
+    holds: u64,
+    /// How many mutexes were made or opened.
+    mutexes: u64,
+    looks: Looks,
+    liveness: Option<ProcLiveness>,
+    buffer: Vec<u8>,
+    pub(crate) faults: Faults,
+}
+
+/// The hold of a lane of this process.
+#[derive(Debug)]
+struct Held {
+    number: u64,
+    lane: u64,
+    depth: u32,
+    token: Arc<str>,
+}
+
+/// What this process calls itself in every record.
+#[derive(Clone, Debug)]
+struct OwnName {
+    pid: Pid,
+    launch: Arc<str>,
+    identity: Option<Arc<str>>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) paths: &'a Paths,
+    pub(crate) settings: &'a Settings,
+    pub(crate) lane: u64,
+}
+
+/// What came of one attempt.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    Granted(u64, Granted),
+    Busy(Box<InTheWay>),
+}
+
+/// What is in the way.
+#[derive(Clone, Debug)]
+pub(crate) struct InTheWay {
+    pub(crate) reason: BusyReason,
+    pub(crate) holder: Option<LastWriter>,
+    pub(crate) size: Option<u64>,
+    pub(crate) locked_by: Option<Pid>,
+}
+
+/// What was done on the way to a grant.
+#[derive(Debug, Default)]
+struct Repairs {
+    adopted: Option<Adopted>,
+    reaped: Option<Box<LastWriter>>,
+    reopened: u32,
+}
+
+/// What came of a kernel lock that was taken.
+enum Fenced {
+    Passed(Held),
+    Busy(Box<InTheWay>),
+    MutexMoved,
+}
+
+impl State {
+    pub(crate) const fn mutex(&self) -> Option<&MutexFile> {
+        self.mutex.as_ref()
+    }
+
+    pub(crate) const fn is_held(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    /// Tries once; never waits.
+    pub(crate) fn attempt(&mut self, request: Request<'_>) -> Result<Attempt, AcquireError> {
+        match &mut self.hold {
+            Some(held) if held.lane == request.lane => {
+                held.depth = held.depth.saturating_add(1);
+                return Ok(Attempt::Granted(held.number, held.granted()));
+            }
+            Some(_) => return Ok(Attempt::Busy(self.busy(request))),
+            None => {}
+        }
+        let mut repairs = Repairs::default();
+        for _again in 0..=REOPENINGS {
+            let mutex = self.ready(request.paths)?;
+            if mutex.begin(&request.paths.record)? == Begun::Busy {
+                return Ok(Attempt::Busy(self.busy(request)));
+            }
+            // From here on the kernel lock is ours, and every way out but the grant gives it back.
+            match self.under_lock(request, &mut repairs) {
+                Ok(Fenced::Passed(held)) => return Ok(self.granted(held, repairs)),
+                Ok(Fenced::Busy(in_the_way)) => {
+                    self.give_back()
+                        .map_err(|error| commit(request.paths, error))?;
+                    return Ok(Attempt::Busy(in_the_way));
+                }
+                Ok(Fenced::MutexMoved) => {
+                    // Whether COMMIT works on a file that is gone does not matter: it is closed.
+                    let _outcome = self.give_back();
+                    self.mutex = None;
+                    repairs.reopened = repairs.reopened.saturating_add(1);
+                }
+                Err(error) => {
+                    // The first error is the one that tells why.
+                    let _outcome = self.give_back();
+                    return Err(error);
+                }
+            }
+        }
+        Err(AcquireError::NotAMutex {
+            path: request.paths.mutex.clone(),
+            why: NotAMutex::Replaced,
+        })
+    }
+
+    /// Adds an entry to a hold, and returns how many there are.
+    pub(crate) fn enter(&mut self, number: u64) -> u32 {
+        let held = self.hold.as_mut().filter(|held| held.number == number);
+        held.map_or(0, |held| {
+            held.depth = held.depth.saturating_add(1);
+            held.depth
+        })
+    }
+
+    /// Ends an entry of a hold, and the hold with the last one. Returns how many are left.
+    pub(crate) fn leave(&mut self, number: u64) -> Result<u32, SqliteError> {
+        let Some(held) = self.hold.as_mut().filter(|held| held.number == number) else {
+            return Ok(0);
+        };
+        held.depth = held.depth.saturating_sub(1);
+        if held.depth > 0 {
+            return Ok(held.depth);
+        }
+        self.hold = None;
+        let outcome = self.give_back();
+        self.record.open_gate();
+        outcome.map(|()| 0)
+    }
+
+    /// Opens what is not open. Nothing on the fast path.
+    fn ready(&mut self, paths: &Paths) -> Result<&MutexFile, AcquireError> {
+        if self.mutex.is_none() {
+            // If that fails, what follows says why.
+            let _made = std::fs::create_dir_all(paths.directory());
+        }
+        let unique = {
+            let own = self.own_name()?;
+            Arc::clone(&own.launch)
+        };
+        self.record
+            .prepare(&paths.record)
+            .map_err(|(step, source)| io(&paths.record, step, source))?;
+        if self.mutex.is_none() {
+            self.mutexes = self.mutexes.saturating_add(1);
+            let unique = format!("{unique}-{}", self.mutexes).replace(':', "-");
+            self.mutex = Some(MutexFile::open(paths, &unique)?);
+        }
+        self.mutex.as_ref().ok_or(AcquireError::NotAMutex {
+            path: paths.mutex.clone(),
+            why: NotAMutex::Replaced,
+        })
+    }
+
+    /// Looks at both files under the kernel lock, and signs.
+    fn under_lock(
+        &mut self,
+        request: Request<'_>,
+        repairs: &mut Repairs,
+    ) -> Result<Fenced, AcquireError> {
+        let paths = request.paths;
+        let fence = |source| io(&paths.mutex, Step::Fence, source);
+        self.faults.hit(FaultPoint::Moved).map_err(fence)?;
+        let moved = self.mutex.as_ref().map(MutexFile::has_moved);
+        if moved.transpose().map_err(fence)?.unwrap_or(true) {
+            return Ok(Fenced::MutexMoved);
+        }
+        let failed = |(step, source)| io(&paths.record, step, source);
+        let at = |step| move |source| (step, source);
+        let hit = self.faults.hit(FaultPoint::Fence);
+        hit.map_err(at(Step::Fence)).map_err(failed)?;
+        let look = self
+            .record
+            .look(&paths.record, &request.settings.legacy)
+            .map_err(failed)?;
+        let seen = KernelSeen {
+            verdict: None,
+            lock: KernelState::Taken,
+            record: look.class,
+            same_file: look.same_file,
+            steady: false,
+        };
+        match kernel_contention(&seen) {
+            Contention::Grant { adopt: false, .. } => {}
+            Contention::Grant { adopt: true, reap } => {
+                let hit = self.faults.hit(FaultPoint::Adopt);
+                hit.map_err(at(Step::Adopt)).map_err(failed)?;
+                let claim = look.writer.clone().filter(|_| reap).map(Box::new);
+                match self
+                    .record
+                    .adopt(&paths.record, look, reap)
+                    .map_err(failed)?
+                {
+                    Adoption::Done(adopted) => {
+                        repairs.adopted = Some(adopted);
+                        repairs.reaped = claim;
+                    }
+                    Adoption::Lost => {
+                        return Ok(Fenced::Busy(
+                            self.busy_at_record(RecordClass::Changing, request),
+                        ));
+                    }
+                }
+            }
+            Contention::Busy(reason) => {
+                return Ok(Fenced::Busy(Box::new(InTheWay {
+                    reason,
+                    holder: look.writer,
+                    size: look.size,
+                    locked_by: None,
+                })));
+            }
+        }
+        let held = self.sign(request).map_err(failed)?;
+        self.record.close_gate(&paths.record);
+        Ok(Fenced::Passed(held))
+    }
+
+    /// Writes the record.
+    fn sign(&mut self, request: Request<'_>) -> Result<Held, (Step, std::io::Error)> {
+        let write = |source| (Step::Write, source);
+        self.faults.hit(FaultPoint::Write).map_err(write)?;
+        let Some(own) = &self.own else {
+            return Err(write(std::io::ErrorKind::NotFound.into()));
+        };
+        let number = self.holds.saturating_add(1);
+        let token = format!("{}:{number}", own.launch);
+        let settings = request.settings;
+        let signature = Signature {
+            pid: own.pid,
+            thread: request.lane,
+            token: &token,
+            acquired_at_ms: settings.timing.wall_ms(),
+            role: &settings.role,
+            argv0: &settings.argv0,
+            purpose: settings.purpose(),
+            label: &settings.label,
+            identity: own.identity.as_deref(),
+        };
+        self.buffer.reserve(RECORD_BYTES);
+        record::render(&signature, &mut self.buffer);
+        self.record.write(&self.buffer).map_err(write)?;
+        self.holds = number;
+        Ok(Held {
+            number,
+            lane: request.lane,
+            depth: 1,
+            token: Arc::from(token),
+        })
+    }
+
+    fn granted(&mut self, held: Held, repairs: Repairs) -> Attempt {
+        self.looks.forget();
+        let number = held.number;
+        let granted = Granted {
+            adopted: repairs.adopted,
+            reaped: repairs.reaped,
+            reopened: repairs.reopened,
+            ..held.granted()
+        };
+        self.hold = Some(held);
+        Attempt::Granted(number, granted)
+    }
+
+    /// Gives the kernel lock back; afterwards it is free, whatever is returned.
+    fn give_back(&mut self) -> Result<(), SqliteError> {
+        let Some(mutex) = &self.mutex else {
+            return Ok(());
+        };
+        let outcome = mutex.commit(&mut self.faults);
+        if !mutex.is_free() {
+            self.mutex = None;
+        }
+        outcome.map_err(SqliteError::from)
+    }
+
+    /// Says who is in the way of the kernel lock, as far as can be seen now.
+    fn busy(&mut self, request: Request<'_>) -> Box<InTheWay> {
+        let Request {
+            paths, settings, ..
+        } = request;
+        let holder = fence::last_writer(&paths.record);
+        let locked_by = self.mutex.as_ref().and_then(MutexFile::locked_by);
+        let now = settings.timing.now();
+        let is_same = self.looks.look(holder.as_ref(), now, settings.poll);
+        // The kernel's word goes before a name plate.
+        let contradicts =
+            locked_by.is_some_and(|pid| holder.as_ref().is_some_and(|holder| holder.pid != pid));
+        let verdict = holder.as_ref().map(|holder| self.judge(holder));
+        let seen = KernelSeen {
+            verdict,
+            lock: KernelState::Busy,
+            record: RecordClass::Current,
+            same_file: false,
+            // Our own hold has signed before anybody could look.
+            steady: self.hold.is_some() || (is_same && !contradicts),
+        };
+        Box::new(InTheWay {
+            reason: reason(&seen),
+            holder,
+            size: None,
+            locked_by,
+        })
+    }
+
+    fn busy_at_record(&self, record: RecordClass, request: Request<'_>) -> Box<InTheWay> {
+        let seen = KernelSeen {
+            verdict: None,
+            lock: KernelState::Taken,
+            record,
+            same_file: false,
+            steady: false,
+        };
+        Box::new(InTheWay {
+            reason: reason(&seen),
+            holder: fence::last_writer(&request.paths.record),
+            size: None,
+            locked_by: None,
+        })
+    }
+
+    fn judge(&mut self, holder: &LastWriter) -> Verdict {
+        let liveness = self.liveness.get_or_insert_with(ProcLiveness::system);
+        busy::judge(liveness, holder)
+    }
+
+    fn own_name(&mut self) -> Result<&OwnName, AcquireError> {
+        if self.own.is_none() {
+            self.own = Some(OwnName::new()?);
+        }
+        self.own
+            .as_ref()
+            .ok_or_else(|| no_name(std::io::ErrorKind::NotFound.into()))
+    }
+}
+
+impl Held {
+    fn granted(&self) -> Granted {
+        Granted {
+            token: Arc::clone(&self.token),
+            depth: self.depth,
+            waited: Duration::ZERO,
+            contended: false,
+            adopted: None,
+            reaped: None,
+            reopened: 0,
+        }
+    }
+}
+
+impl OwnName {
+    fn new() -> Result<Self, AcquireError> {
+        let identity = ProcessIdentity::own(&ProcFs::system()).ok();
+        let pid = match &identity {
+            Some(identity) => identity.pid,
+            None => sys::own_pid().ok_or_else(|| no_name(std::io::ErrorKind::NotFound.into()))?,
+        };
+        let thread = crate::hold::Lane::of_this_thread().number();
+        let random = sys::random().map_err(no_name)?;
+        Ok(Self {
+            pid,
+            launch: Arc::from(format!("{pid}:{thread}:{random:016x}")),
+            identity: identity.map(|identity| Arc::from(identity.to_string())),
+        })
+    }
+}
+
+fn no_name(source: std::io::Error) -> AcquireError {
+    io(Path::new("/proc/self"), Step::Open, source)
+}
+
+/// A kernel lock that is not granted always has a reason.
+fn reason(seen: &KernelSeen) -> BusyReason {
+    match kernel_contention(seen) {
+        Contention::Busy(reason) => reason,
+        Contention::Grant { .. } => BusyReason::LostRace,
+    }
+}
+
+fn io(path: &Path, step: Step, source: std::io::Error) -> AcquireError {
+    AcquireError::Io {
+        path: path.to_owned(),
+        step,
+        source,
+    }
+}
+
+fn commit(paths: &Paths, source: SqliteError) -> AcquireError {
+    AcquireError::Sqlite {
+        path: paths.mutex.clone(),
+        step: Step::Commit,
+        source,
+    }
+}

@@ -1,0 +1,74 @@
+//! What a second process does: the test program, run again with this one test and an order to obey.
+
+use std::collections::VecDeque;
+use std::io::stdin;
+use std::time::Duration;
+
+use lease_sqlite::{AcquireError, Hold, LockOptions, WaitBudget};
+
+use crate::rig::{answer, orders};
+
+/// Runs in every test run, where it has no orders and does nothing.
+#[test]
+fn obeys_orders() {
+    let Some(database) = orders() else {
+        return;
+    };
+    let lock = LockOptions::new()
+        .role("child")
+        .purpose("obey")
+        .open(database)
+        .unwrap();
+    let mut holds = VecDeque::new();
+    answer("ready");
+    for order in stdin().lines() {
+        let order = order.unwrap();
+        let (verb, rest) = order.split_once(' ').unwrap_or((&order, ""));
+        match verb {
+            "acquire" => {
+                let budget = WaitBudget::Within(Duration::from_millis(rest.parse().unwrap()));
+                let outcome = lock.acquire(budget);
+                answer(&told(&outcome));
+                holds.extend(outcome);
+            }
+            "release" => answer(&format!("{:?}", holds.pop_back().map(Hold::release))),
+            "check" => answer(&format!("{:?}", holds.back().map(Hold::check))),
+            "pairs" => {
+                for _pair in 0..rest.parse().unwrap() {
+                    let hold = lock.acquire(WaitBudget::NOW).unwrap();
+                    hold.release().unwrap();
+                }
+                answer("done");
+            }
+            "entries" => {
+                let hold = lock.acquire(WaitBudget::NOW).unwrap();
+                for _entry in 0..rest.parse().unwrap() {
+                    lock.acquire(WaitBudget::NOW).unwrap().release().unwrap();
+                }
+                hold.release().unwrap();
+                answer("done");
+            }
+            "quit" => return,
+            _ => answer("what?"),
+        }
+    }
+}
+
+/// Says in one line what came of an attempt.
+pub(crate) fn told(outcome: &Result<Hold, AcquireError>) -> String {
+    match outcome {
+        Ok(hold) => {
+            let granted = hold.granted();
+            format!("granted depth={}", granted.depth)
+        }
+        Err(AcquireError::Busy(busy)) => {
+            let holder = busy.holder.as_ref().map(|holder| holder.pid.get());
+            let locked_by = busy.locked_by.map(|pid| pid.get());
+            format!(
+                "busy {:?} holder={holder:?} locked_by={locked_by:?}",
+                busy.reason
+            )
+        }
+        Err(other) => format!("error {other}"),
+    }
+}

@@ -1,0 +1,112 @@
+//! Who keeps a lock's files open, and how long.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use lease_sqlite::{LockOptions, OpenError};
+
+use crate::rig::{Place, Writer, descriptors, now};
+
+// C47
+#[test]
+fn a_hold_outlives_every_lock_that_it_came_from() {
+    let place = Place::new();
+    let mut other = Writer::start(&place);
+    let hold = now(&place.lock()).unwrap();
+    assert!(other.does("acquire 0").starts_with("busy"));
+    drop(hold);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+}
+
+// C48
+#[test]
+fn nothing_is_made_before_the_first_acquire() {
+    let place = Place::new();
+    let lock = place.lock();
+    assert!(lock.last_writer().is_none());
+    drop(lock);
+    assert_eq!(place.names(), [""; 0]);
+}
+
+// C49, C51
+#[test]
+fn the_last_of_several_locks_closes_the_files_and_a_hold_keeps_them_until_it_ends() {
+    let place = Place::new();
+    let before = descriptors();
+    let (one, two) = (place.lock(), place.lock());
+    now(&one).unwrap().release().unwrap();
+    let open = descriptors();
+    assert!(open > before);
+    drop(one);
+    assert_eq!(descriptors(), open);
+    let hold = now(&two).unwrap();
+    drop(two);
+    assert_eq!(descriptors(), open);
+    hold.release().unwrap();
+    assert_eq!(descriptors(), before);
+}
+
+// C56
+#[test]
+fn two_spellings_of_one_database_are_one_lock_and_a_link_that_moved_is_another() {
+    let place = Place::new();
+    for name in ["data", "data2"] {
+        fs::create_dir(place.directory.join(name)).unwrap();
+    }
+    let link = place.directory.join("link");
+    symlink(place.directory.join("data"), &link).unwrap();
+    let straight = LockOptions::new()
+        .open(place.directory.join("data/app.db"))
+        .unwrap();
+    let linked = LockOptions::new().open(link.join("app.db")).unwrap();
+    assert_eq!(straight.lock_path(), linked.lock_path());
+    let hold = now(&straight).unwrap();
+    assert_eq!(now(&linked).unwrap().granted().depth, 2);
+    fs::remove_file(&link).unwrap();
+    symlink(place.directory.join("data2"), &link).unwrap();
+    let moved = LockOptions::new().open(link.join("app.db")).unwrap();
+    assert_ne!(moved.lock_path(), straight.lock_path());
+    assert_eq!(now(&moved).unwrap().granted().depth, 1);
+    drop(hold);
+}
+
+#[test]
+fn a_link_at_the_databases_own_name_is_followed_too() {
+    let place = Place::new();
+    fs::write(place.database(), "").unwrap();
+    let link = place.directory.join("other.db");
+    symlink(place.database(), &link).unwrap();
+    let lock = LockOptions::new().open(&link).unwrap();
+    assert_eq!(lock.lock_path(), place.record());
+}
+
+#[test]
+fn a_database_with_several_names_is_refused() {
+    let place = Place::new();
+    fs::write(place.database(), "").unwrap();
+    fs::hard_link(place.database(), place.directory.join("twin.db")).unwrap();
+    let error = LockOptions::new().open(place.database()).unwrap_err();
+    let OpenError::SeveralNames { path, links } = error else {
+        panic!("{error}");
+    };
+    assert_eq!((path, links), (place.database(), 2));
+}
+
+#[test]
+fn a_file_system_whose_locks_are_not_known_to_work_is_refused_unless_told_otherwise() {
+    let error = LockOptions::new().open("/proc/self/app.db").unwrap_err();
+    assert!(
+        matches!(error, OpenError::FileSystem { kind: 0x9fa0, .. }),
+        "{error}"
+    );
+    let lock = LockOptions::new()
+        .any_file_system()
+        .open("/proc/self/app.db")
+        .unwrap();
+    let error = now(&lock).unwrap_err();
+    assert_eq!(
+        error.code(),
+        None,
+        "an error of the system, not busy: {error}"
+    );
+}

@@ -1,0 +1,17 @@
+//! Behaviour of the write lock, through its public face, with real files and real processes.
+#![cfg(target_os = "linux")]
+
+#[cfg(test)]
+mod calls;
+#[cfg(test)]
+mod child;
+#[cfg(test)]
+mod handles;
+#[cfg(test)]
+mod mutex;
+#[cfg(test)]
+mod pair;
+#[cfg(test)]
+mod reentry;
+#[cfg(test)]
+mod rig;

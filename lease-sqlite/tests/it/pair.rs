@@ -1,0 +1,72 @@
+//! Two processes and one lock.
+
+use std::fs;
+
+use lease_core::{Attribution, BusyReason};
+use lease_sqlite::{AcquireError, Released};
+
+use crate::child::told;
+use crate::rig::{BOUND, Place, Writer, now, until, within};
+
+// C1, C67
+#[test]
+fn one_process_at_a_time_holds_whatever_the_record_says() {
+    let place = Place::new();
+    let lock = place.lock();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    fs::remove_file(place.record()).unwrap();
+    let AcquireError::Busy(busy) = now(&lock).unwrap_err() else {
+        panic!("not busy");
+    };
+    assert_eq!(busy.reason, BusyReason::Kernel(Attribution::None));
+    assert_eq!(busy.locked_by.map(|pid| pid.get()), Some(other.pid()));
+    assert_eq!(other.does("release"), "Some(Ok(Lock))");
+    let hold = now(&lock).unwrap();
+    assert!(other.does("acquire 0").starts_with("busy"));
+    assert_eq!(hold.release().unwrap(), Released::Lock);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+}
+
+// C5, C26, C27
+#[test]
+fn a_killed_holder_frees_the_lock_and_stays_the_last_writer_until_the_next() {
+    let place = Place::new();
+    let lock = place.lock();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    let busy = told(&now(&lock));
+    assert!(
+        busy.contains(&format!(
+            "holder=Some({0}) locked_by=Some({0})",
+            other.pid()
+        )),
+        "{busy}"
+    );
+    other.kill();
+    let last = lock.last_writer().unwrap();
+    assert_eq!(last.pid.get(), other.pid());
+    assert_eq!(last.purpose.as_deref(), Some("obey"));
+    until("the killed holder's lock is free", || now(&lock).is_ok());
+    let hold = now(&lock).unwrap();
+    assert!(!hold.granted().contended);
+    assert_eq!(
+        lock.last_writer().unwrap().token.as_deref(),
+        Some(&*hold.granted().token)
+    );
+}
+
+#[test]
+fn a_waiter_gets_the_lock_when_it_is_released() {
+    let place = Place::new();
+    let lock = place.lock();
+    let mut other = Writer::start(&place);
+    let hold = now(&lock).unwrap();
+    other.order(&format!("acquire {}", BOUND.as_millis()));
+    hold.check().unwrap();
+    assert_eq!(hold.release().unwrap(), Released::Lock);
+    assert_eq!(other.answer(), "granted depth=1");
+    other.order("release");
+    let hold = lock.acquire(within(BOUND)).unwrap();
+    hold.check().unwrap();
+}
