@@ -15,7 +15,7 @@ use super::name::AllocationId;
 use super::receipt::{GrantReceipt, NotApplicable, Previous, ReleaseReceipt};
 use super::record::{Filing, LeaseRecord, Present};
 use super::refused::{MetadataFault, Refused};
-use super::release::Release;
+use super::release::{Release, ReleaseOnBehalf};
 use super::roles::RoleClassifier;
 use super::wall::WallStamp;
 use crate::holder::ProcessHolder;
@@ -182,12 +182,18 @@ impl Ledger {
                 on_behalf.action(verdict)
             }
         };
-        let evidence = verdict.map(Verdict::evidence).cloned();
-        Ok(match self.decide(allocation, action, turn)? {
+        let verdict = verdict.cloned();
+        let decided = self.decide(allocation, action, turn);
+        let decided = decided.map_err(|refused| match refused {
+            Refused::Core(refusal) => ReleaseOnBehalf::refused(refusal, verdict.as_ref()),
+            gate => gate,
+        })?;
+        Ok(match decided {
             Asked::Ask(questions) => Asked::Ask(questions),
             Asked::Done((_, change)) => {
                 let removed = self.filings.remove(allocation.key());
                 let (allocation, removed) = (allocation.clone(), removed.as_ref());
+                let evidence = verdict.as_ref().map(Verdict::evidence).cloned();
                 Asked::Done(ReleaseReceipt::new(change, allocation, removed, evidence)?)
             }
         })

@@ -10,7 +10,7 @@ use super::record::{Filing, LeaseRecord};
 use super::refused::{MetadataFault, Refused};
 use super::wall::WallStamp;
 use crate::holder::ProcessHolder;
-const RESOLVER_VERSION: u32 = 1;
+use crate::select::RESOLVER_VERSION;
 
 /// The receipt of a grant: first, renewed or taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,14 +3,16 @@
 use std::error::Error as StdError;
 use std::fmt;
 
-use lease_core::{Code, Held, Mismatch, Refusal, TtlFault, Verdict};
+use lease_core::{Code, Evidence, Held, Mismatch, Refusal, TtlFault, Verdict};
 
 use super::allocation::{PlacePart, StoreLock};
 use super::name::{Lifecycle, OwnerId, Role};
 use crate::binding::BindingListError;
 use crate::describe::DescribeError;
 use crate::holder::{LabelError, ProcessHolder};
-use crate::id::{BootIdError, PidError};
+use crate::id::BootIdError;
+use crate::proof::Proof;
+use crate::select::{SelectError, SelectorError, SelectorReason};
 
 /// Why a request about a process-bound lease was refused.
 ///
@@ -82,6 +84,8 @@ pub enum Refused {
     /// The core ended a lease of which nothing was filed, or a stored record is not sound. Retry:
     /// never; the store is damaged.
     Metadata(MetadataFault),
+    /// The holder has exited, and somebody of its work is left. Retry: after that one is gone.
+    ExitedOccupied(Evidence),
     /// What the core said. Retry: as that refusal says.
     Core(Refusal<ProcessHolder>),
 }
@@ -216,9 +220,28 @@ impl From<&LabelError> for HolderFault {
     }
 }
 
-impl From<&PidError> for HolderFault {
-    fn from(_: &PidError) -> Self {
-        Self::Pid
+impl From<&SelectorError> for HolderFault {
+    fn from(error: &SelectorError) -> Self {
+        match error.reason {
+            SelectorReason::Form => Self::Selector,
+            SelectorReason::Pid(_) => Self::Pid,
+            SelectorReason::Path
+            | SelectorReason::ProgramEmpty
+            | SelectorReason::ProgramNul
+            | SelectorReason::ProgramTooLong { .. } => Self::AncestorName,
+        }
+    }
+}
+
+impl From<&SelectError> for HolderFault {
+    fn from(error: &SelectError) -> Self {
+        match error {
+            SelectError::Changed { .. } => Self::AncestorChanged,
+            SelectError::Describe { source } => source.into(),
+            SelectError::Label { source } => source.into(),
+            SelectError::NoAncestor { .. } => Self::NoAncestor,
+            SelectError::Stat { .. } | SelectError::Unreadable { .. } => Self::AncestorUnavailable,
+        }
     }
 }
 
@@ -239,9 +262,11 @@ impl Refused {
             Self::Marker => Code::InvalidPolicy,
             Self::RecordVersion { .. } => Code::RecordVersionConflict,
             Self::Owner { .. } => Code::OwnerMismatch,
-            Self::HolderChanged | Self::Drift(_) | Self::Place(_) | Self::PidConflict => {
-                Code::LeaseMismatch
-            }
+            Self::HolderChanged
+            | Self::Drift(_)
+            | Self::Place(_)
+            | Self::PidConflict
+            | Self::ExitedOccupied(_) => Code::LeaseMismatch,
             Self::HolderMissing { verb: Verb::Check } => Code::LeaseRequired,
             Self::HolderMissing {
                 verb: Verb::Release,
@@ -273,6 +298,11 @@ impl Refused {
             } => "holder_missing",
             Self::PidConflict => "pid_conflict",
             Self::Holder(fault) => fault.as_str(),
+            Self::ExitedOccupied(evidence) => match left(evidence) {
+                Some(Left::Group) => "exited_group_alive",
+                Some(Left::Paths) => "exited_path_in_use",
+                None => "exited_occupied",
+            },
             Self::Core(refusal) => return reason(refusal),
             Self::ForeignTarget
             | Self::Unmanaged
@@ -291,6 +321,7 @@ impl Refused {
     pub fn into_refusal(self) -> Refusal<ProcessHolder> {
         match self {
             Self::Core(refusal) => refusal,
+            Self::ExitedOccupied(_) => Refusal::Mismatch(Mismatch::ExitedOccupied),
             gate => Refusal::Gate(gate.code()),
         }
     }
@@ -326,8 +357,29 @@ fn reason(refusal: &Refusal<ProcessHolder>) -> Option<&'static str> {
 fn cause(held: &Held<ProcessHolder>) -> Option<&'static str> {
     match held.verdict.as_ref()? {
         Verdict::Alive(_) => Some("alive"),
-        Verdict::Occupied(_) => Some("occupied"),
+        Verdict::Occupied(evidence) => Some(match left(evidence) {
+            Some(Left::Group) => "group",
+            Some(Left::Paths) => "paths",
+            None => "occupied",
+        }),
         Verdict::Dead(_) | Verdict::Unknown(_) => None,
+    }
+}
+
+/// Who is left of a holder's work.
+enum Left {
+    Group,
+    Paths,
+}
+
+/// Tells who is left, where the evidence is of this crate.
+fn left(evidence: &Evidence) -> Option<Left> {
+    if evidence.proof == Proof::GroupAlive.as_str() {
+        Some(Left::Group)
+    } else if evidence.proof == Proof::PathInUse.as_str() {
+        Some(Left::Paths)
+    } else {
+        None
     }
 }
 
@@ -401,6 +453,13 @@ impl fmt::Display for Refused {
             Self::HolderMissing { .. } => f.write_str("no complete holder was named"),
             Self::PidConflict => f.write_str("the pid is not that of the named holder"),
             Self::Metadata(fault) => write!(f, "{fault}"),
+            Self::ExitedOccupied(evidence) => {
+                write!(
+                    f,
+                    "the holder has exited, and is survived by {:?}",
+                    evidence.occupants
+                )
+            }
             Self::Core(refusal) => write!(f, "{refusal}"),
         }
     }

@@ -1,6 +1,6 @@
 //! Giving a lease back, by its grant or on somebody's behalf.
 
-use lease_core::{Action, At, By, LeaseId, Question, Verdict};
+use lease_core::{Action, At, By, LeaseId, Mismatch, Question, Refusal, Verdict};
 
 use super::record::Present;
 use super::refused::{Refused, Verb};
@@ -74,6 +74,18 @@ impl ReleaseOnBehalf {
             lease: self.lease,
             exited: verdict.is_some_and(|verdict| !matches!(verdict, Verdict::Alive(_))),
         })
+    }
+
+    /// Says what a refusal of the core means, given what was seen of the holder: who is left of its
+    /// work is named.
+    #[must_use]
+    pub fn refused(refusal: Refusal<ProcessHolder>, verdict: Option<&Verdict>) -> Refused {
+        match (refusal, verdict) {
+            (Refusal::Mismatch(Mismatch::ExitedOccupied), Some(Verdict::Occupied(evidence))) => {
+                Refused::ExitedOccupied(evidence.clone())
+            }
+            (refusal, _) => Refused::Core(refusal),
+        }
     }
 
     /// Asks whether the holder lives, where its word alone would end the lease.

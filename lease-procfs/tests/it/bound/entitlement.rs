@@ -105,7 +105,7 @@ fn every_single_fault_is_named() {
         (Code::LeaseMismatch, Some("expired"))
     );
     keeper.at(0);
-    for verdict in [dead(), occupied("group", "4250")] {
+    for verdict in [dead(), occupied("group_alive", "4250")] {
         keeper.liveness.says(4242, verdict);
         assert_eq!(
             told(keeper.check(&me)),

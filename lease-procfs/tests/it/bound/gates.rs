@@ -268,8 +268,12 @@ fn a_lease_whose_place_has_moved_is_neither_renewed_nor_taken_over() {
         for (verdict, expected) in [
             (super::rig::alive(), (Code::LeaseHeld, Some("alive"))),
             (
-                occupied("group", "4250"),
-                (Code::LeaseHeld, Some("occupied")),
+                occupied("group_alive", "4250"),
+                (Code::LeaseHeld, Some("group")),
+            ),
+            (
+                occupied("path_in_use", "7000"),
+                (Code::LeaseHeld, Some("paths")),
             ),
             (unknown(), (Code::InvalidHolder, Some("uninspectable"))),
             (dead(), drift),

@@ -7,6 +7,9 @@ mod entitlement;
 mod gates;
 #[cfg(test)]
 mod histories;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod live;
 #[cfg(test)]
 mod record;
 #[cfg(test)]

@@ -96,11 +96,19 @@ fn releasing_for_an_exited_holder_takes_its_lease_id_and_nobody_left() {
         told(keeper.release(&with_lease(first(), 2))),
         mismatch("lease_id")
     );
-    for (by, occupant) in [("group", "4250"), ("paths", "7000")] {
-        keeper.liveness.says(4242, occupied(by, occupant));
+    for (by, occupant, reason) in [
+        ("group_alive", "4250", "exited_group_alive"),
+        ("path_in_use", "7000", "exited_path_in_use"),
+        ("something_new", "1", "exited_occupied"),
+    ] {
+        let left = occupied(by, occupant);
+        keeper.liveness.says(4242, left.clone());
         let refused = keeper.release(&with_lease(first(), 1)).unwrap_err();
-        let left = Refusal::Mismatch(Mismatch::ExitedOccupied);
-        assert_eq!(refused, Refused::Core(left));
+        assert_eq!((refused.code(), refused.reason()), mismatch(reason));
+        assert!(refused.to_string().contains(occupant), "{refused}");
+        assert_eq!(refused, Refused::ExitedOccupied(left.evidence().clone()));
+        let refusal = Refusal::Mismatch(Mismatch::ExitedOccupied);
+        assert_eq!(refused.into_refusal(), refusal);
     }
     keeper.liveness.says(4242, unknown());
     let doubt = keeper.release(&with_lease(first(), 1));

@@ -174,7 +174,10 @@ pub(crate) fn keeper() -> Keeper {
 
 impl<L: HolderLiveness<ProcessHolder>> Keeper<L> {
     pub(crate) fn with(liveness: L) -> Self {
-        let boot: BootId = BOOT1.parse().unwrap();
+        Self::in_boot(BOOT1.parse().unwrap(), liveness)
+    }
+
+    pub(crate) fn in_boot(boot: BootId, liveness: L) -> Self {
         let authority = AuthorityId::from_bytes([1; 16]);
         let ledger = Ledger::new(authority, LeasePolicy::process_bound(), boot);
         Self {
