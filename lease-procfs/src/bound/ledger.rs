@@ -1,11 +1,12 @@
 //! The leases of a process-bound authority in memory, with what is filed beside them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use lease_core::{
-    Action, AdoptProof, At, AuthorityId, By, Call, Change, FencingToken, Grant, LeasePolicy,
-    Locality, Outcome, Provenance, Question, Receipts, Refusal, Registry, ResourceKey, Seen, Step,
-    Turn, Verdict, Wait,
+    Action, AdoptProof, At, AuthorityId, By, Call, Change, Detail, FencingToken, Generation, Grant,
+    LeasePolicy, Locality, Outcome, Provenance, Question, Receipts, Refusal, Registry, ResourceKey,
+    Seen, Step, Turn, Verdict, Wait,
 };
 
 use super::admit::{Admission, Admitted, Request, Standing, admit};
@@ -76,6 +77,22 @@ pub struct Adoption {
     pub proof: AdoptProof<ProcessHolder>,
     /// Who holds it then.
     pub to: ProcessHolder,
+}
+
+/// An operator's will that a lease ends.
+///
+/// A resource without a fence is *not* protected by it: a holder that lives may write on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a caller gives every part")]
+pub struct Revocation {
+    /// Which lease; another one is left alone.
+    pub expected: Generation,
+    /// Who says so.
+    pub by: Arc<str>,
+    /// Why.
+    pub reason: Arc<str>,
+    /// Also when nothing proves that the holder is gone.
+    pub even_if_alive: bool,
 }
 
 impl Ledger {
@@ -246,6 +263,38 @@ impl Ledger {
         }
     }
 
+    /// Retires a lease by an operator's will.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`], and nothing changed.
+    pub fn revoke(
+        &mut self,
+        allocation: &AllocationId,
+        revocation: Revocation,
+        turn: &mut Turn<'_>,
+    ) -> Result<Asked<Change>, Refused> {
+        let Revocation {
+            expected,
+            by,
+            reason,
+            even_if_alive,
+        } = revocation;
+        let action = Action::Revoke {
+            expected,
+            by,
+            reason,
+            even_if_alive,
+        };
+        Ok(match self.decide(allocation, action, turn)? {
+            Asked::Ask(questions) => Asked::Ask(questions),
+            Asked::Done((_, change)) => {
+                self.filings.remove(allocation.key());
+                Asked::Done(change)
+            }
+        })
+    }
+
     /// Lets the core decide on an admitted request, and files what it did.
     fn run(&mut self, admitted: Admitted, turn: &mut Turn<'_>) -> Result<Asked<Answered>, Refused> {
         let Admitted { action, place } = admitted;
@@ -271,8 +320,12 @@ impl Ledger {
             }
         };
         self.filings.insert(allocation.key().clone(), filing);
+        let taken = match change.detail {
+            Detail::Granted { previous, .. } => previous,
+            _ => None,
+        };
         let previous = replaced
-            .filter(|_| grant.provenance == Provenance::Created)
+            .filter(|replaced| taken == Some(replaced.lease.token))
             .map(|replaced| {
                 let seen = replaced.present(Locality::ThisMachine);
                 let evidence = seen.verdict(turn.seen.answers).map(Verdict::evidence);

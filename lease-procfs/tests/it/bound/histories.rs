@@ -5,7 +5,7 @@ use std::thread;
 
 use lease_core::{AdoptProof, Code, Locality, Mismatch, Refusal, Verdict};
 use lease_procfs::bound::{
-    Adoption, Answered, Asked, Refused, Release, ReleaseOnBehalf, Request, observing,
+    Adoption, Answered, Asked, Refused, Release, ReleaseOnBehalf, Request, Revocation, observing,
 };
 use lease_procfs::facts::{Boot, Facts, Lookup, Signal, Ticks, Trust, View};
 use lease_procfs::{ProcessHolder, Sameness, binding, verdict};
@@ -325,6 +325,40 @@ fn a_lease_is_handed_to_a_child_by_a_ticket_and_keeps_its_token() {
         (Code::LeaseMismatch, Some("holder"))
     );
     assert!(keeper.at(1).check(&child).is_ok());
+}
+
+#[test]
+fn an_operator_retires_a_lease_of_the_expected_generation() {
+    let keeper = keeper();
+    let generation = keeper
+        .acquire(&first())
+        .unwrap()
+        .change
+        .token
+        .unwrap()
+        .generation;
+    let allocation = keeper.yard.record.allocation.clone();
+    let revoke = |expected, even_if_alive| {
+        let revocation = Revocation {
+            expected,
+            by: "operator".into(),
+            reason: "stuck".into(),
+            even_if_alive,
+        };
+        keeper.call(|ledger, turn| ledger.revoke(&allocation, revocation.clone(), turn))
+    };
+    let other = generation.next().unwrap();
+    assert_eq!(
+        told(revoke(other, true)),
+        (Code::LeaseMismatch, Some("generation"))
+    );
+    assert!(revoke(generation, false).is_err(), "the holder lives");
+    assert_eq!(revoke(generation, true).unwrap().code, Code::Revoked);
+    assert_eq!(keeper.record(), None);
+    let receipts = keeper.ledger.lock().unwrap().take_receipts().receipts;
+    let note = receipts.last().unwrap().note.as_ref().unwrap();
+    assert_eq!((&*note.by, &*note.reason), ("operator", "stuck"));
+    assert_eq!(told(keeper.check(&first())).0, Code::LeaseRequired);
 }
 
 #[test]

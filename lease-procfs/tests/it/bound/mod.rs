@@ -16,3 +16,5 @@ mod record;
 mod release;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod words;
