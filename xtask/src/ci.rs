@@ -14,13 +14,28 @@ const CHAOS: [&str; 8] = [
 ];
 
 /// One check with its name.
-type Check<'a> = (String, Box<dyn Fn() -> Result<bool, Problem> + 'a>);
+type Check<'a> = (String, Box<dyn Fn() -> Result<End, Problem> + 'a>);
+
+/// What came of one check.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum End {
+    Good,
+    Bad,
+    /// The machine does not allow it. The check itself said what is missing.
+    NotRun,
+}
+
+impl From<bool> for End {
+    fn from(good: bool) -> Self {
+        if good { Self::Good } else { Self::Bad }
+    }
+}
 
 /// How one check ended.
 #[derive(Debug)]
 struct Ended {
     name: String,
-    good: bool,
+    end: End,
     took: Duration,
 }
 
@@ -32,7 +47,7 @@ pub(crate) fn run(workspace: &Workspace, no_tests: bool) -> Result<ExitCode, Pro
         .map(carry_out)
         .collect::<Result<_, _>>()?;
     say(summary(&ended).trim_end())?;
-    Ok(exit(ended.iter().all(|check| check.good)))
+    Ok(exit(ended.iter().all(|check| check.end != End::Bad)))
 }
 
 /// Every check, the quick ones first.
@@ -43,10 +58,22 @@ fn checks<'a>(workspace: &'a Workspace, metadata: &Metadata, no_tests: bool) -> 
     if !no_tests {
         checks.push(tests(workspace));
     }
-    checks.push(("tidy".to_owned(), Box::new(|| tidy::is_clean(workspace))));
+    checks.push((
+        "tidy".to_owned(),
+        Box::new(|| tidy::is_clean(workspace).map(End::from)),
+    ));
     checks.push((
         "core without std".to_owned(),
-        Box::new(|| proof::holds(workspace)),
+        Box::new(|| proof::holds(workspace).map(End::from)),
+    ));
+    let oldest = metadata
+        .packages
+        .iter()
+        .find_map(|package| package.rust_version.clone());
+    let oldest = oldest.unwrap_or_default();
+    checks.push((
+        "core on bare metal".to_owned(),
+        Box::new(move || proof::on_bare_metal(workspace, &oldest)),
     ));
     checks.push(short_chaos(workspace));
     checks
@@ -59,17 +86,17 @@ fn checks<'a>(workspace: &'a Workspace, metadata: &Metadata, no_tests: bool) -> 
 fn carry_out((name, check): Check<'_>) -> Result<Ended, Problem> {
     say(format_args!("==> {name}"))?;
     let start = Instant::now();
-    let good = check().unwrap_or_else(|problem| {
+    let end = check().unwrap_or_else(|problem| {
         problem.tell();
-        false
+        End::Bad
     });
     let took = start.elapsed();
     say(format_args!(
         "    {} in {:.1} s",
-        word(good),
+        word(end),
         took.as_secs_f64()
     ))?;
-    Ok(Ended { name, good, took })
+    Ok(Ended { name, end, took })
 }
 
 /// The committed lock files go with the manifests: cargo has nothing to add.
@@ -79,7 +106,7 @@ fn lock_files(workspace: &Workspace) -> Check<'_> {
         for manifest in ["Cargo.toml", bench::MANIFEST, proof::MANIFEST] {
             good &= is_locked(workspace, manifest)?;
         }
-        Ok(good)
+        Ok(good.into())
     };
     ("lock file".to_owned(), Box::new(check))
 }
@@ -137,7 +164,7 @@ fn docs(workspace: &Workspace) -> Check<'_> {
         command
             .arg("--document-private-items")
             .env("RUSTDOCFLAGS", "-D warnings");
-        succeeds(&mut command)
+        succeeds(&mut command).map(End::from)
     };
     ("docs".to_owned(), Box::new(check))
 }
@@ -146,37 +173,41 @@ fn tests(workspace: &Workspace) -> Check<'_> {
     let check = || {
         let counts = test::run_all(workspace, false)?;
         say(counts)?;
-        Ok(counts.failed == 0)
+        Ok((counts.failed == 0).into())
     };
     ("tests".to_owned(), Box::new(check))
 }
 
 fn short_chaos(workspace: &Workspace) -> Check<'_> {
-    let check = || succeeds(chaos::command(workspace).args(CHAOS));
+    let check = || succeeds(chaos::command(workspace).args(CHAOS)).map(End::from);
     (format!("chaos {}", CHAOS.join(" ")), Box::new(check))
 }
 
 fn cargo<'a>(workspace: &'a Workspace, name: &str, arguments: &[&str]) -> Check<'a> {
     let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-    let check = move || succeeds(&mut workspace.cargo(&arguments));
+    let check = move || succeeds(&mut workspace.cargo(&arguments)).map(End::from);
     (name.to_owned(), Box::new(check))
 }
 
 fn summary(ended: &[Ended]) -> String {
     let line = |check: &Ended| {
         let seconds = check.took.as_secs_f64();
-        format!("{:>8} {seconds:>7.1} s  {}\n", word(check.good), check.name)
+        format!("{:>8} {seconds:>7.1} s  {}\n", word(check.end), check.name)
     };
     let lines: String = ended.iter().map(line).collect();
-    let failed = ended.iter().filter(|check| !check.good).count();
+    let failed = ended.iter().filter(|check| check.end == End::Bad).count();
     format!(
         "==> summary\n{lines}{failed} of {} checks failed\n",
         ended.len()
     )
 }
 
-const fn word(good: bool) -> &'static str {
-    if good { "ok" } else { "FAILED" }
+const fn word(end: End) -> &'static str {
+    match end {
+        End::Good => "ok",
+        End::Bad => "FAILED",
+        End::NotRun => "not run",
+    }
 }
 
 #[cfg(test)]
@@ -186,21 +217,27 @@ mod tests {
 
     #[test]
     fn the_summary_names_every_check_and_counts_the_failed_ones() {
-        let ended = |name: &str, good| Ended {
+        let ended = |name: &str, end| Ended {
             name: name.to_owned(),
-            good,
+            end,
             took: Duration::from_millis(1_500),
         };
+        let ended = [
+            ended("fmt", End::Good),
+            ended("docs", End::Bad),
+            ended("metal", End::NotRun),
+        ];
         assert_eq!(
-            summary(&[ended("fmt", true), ended("docs", false)]),
-            "==> summary\n      ok     1.5 s  fmt\n  FAILED     1.5 s  docs\n1 of 2 checks failed\n"
+            summary(&ended),
+            "==> summary\n      ok     1.5 s  fmt\n  FAILED     1.5 s  docs\n not run     1.5 s  metal\n\
+             1 of 3 checks failed\n"
         );
     }
 
     #[test]
     fn a_check_that_cannot_be_done_has_failed() {
         let check: Check<'_> = ("x".to_owned(), Box::new(|| Err(Problem::new("gone"))));
-        assert!(!carry_out(check).unwrap().good);
+        assert_eq!(carry_out(check).unwrap().end, End::Bad);
     }
 
     #[test]
