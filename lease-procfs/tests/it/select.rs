@@ -263,6 +263,41 @@ fn a_child_that_gets_another_parent_during_the_look_is_refused() {
     );
 }
 
+// B23
+#[test]
+fn an_ancestor_that_exits_during_the_look_is_refused_though_its_ticks_stay() {
+    let (middle, top) = (Child::idle(), Child::idle());
+    let [pid, top_pid] = [&middle, &top].map(|child| child.pid().get());
+    let chain = [
+        (pid, "sh\0", "/bin/dash"),
+        (top_pid, "codex\0", "/opt/codex"),
+    ];
+    let tree = Tree::new("exits", &chain);
+    let proc = ProcFs::at(&tree.0, Kernel::detect().without_pidfs());
+    if !proc.kernel().pidfd {
+        let test =
+            "select::an_ancestor_that_exits_during_the_look_is_refused_though_its_ticks_stay";
+        return not_run(test, "pidfs", "there is no pidfd");
+    }
+    assert_eq!(found(&proc, "ancestor:codex").process().pid, top.pid());
+    let arguments = tree.0.join(format!("{pid}/cmdline"));
+    fs::remove_file(&arguments).unwrap();
+    make_pipe(&arguments);
+    let said = thread::scope(|scope| {
+        scope.spawn(|| {
+            // Waits until the arguments are being read.
+            let mut pipe = fs::OpenOptions::new().write(true).open(&arguments).unwrap();
+            middle.kill();
+            pipe.write_all(b"sh\0").unwrap();
+        });
+        refused(&proc, "ancestor:codex")
+    });
+    assert_eq!(
+        said,
+        format!("process {pid}, ancestor 1, changed while it was looked at")
+    );
+}
+
 // B24
 #[test]
 fn an_ancestor_that_cannot_be_read_ends_the_walk() {
