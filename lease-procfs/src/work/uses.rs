@@ -34,6 +34,7 @@ struct Use {
 impl Uses {
     /// Adds a use, unless it is no path or the one before it: the parts of one mapped file follow
     /// each other.
+    #[cfg(target_os = "linux")]
     pub(crate) fn push(&mut self, pid: Pid, by: UsedBy, path: &[u8]) {
         if !path.starts_with(b"/") {
             return;

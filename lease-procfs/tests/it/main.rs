@@ -41,6 +41,8 @@ mod live;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod namespaces;
+#[cfg(test)]
+mod observing;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod occupancy;

@@ -1,8 +1,12 @@
 //! Verdicts by name, kernels with and without something, and namespaces of a test's own.
 
+#[cfg(target_os = "linux")]
 use std::io::Write as _;
 
-use lease_core::{Locality, Verdict};
+#[cfg(target_os = "linux")]
+use lease_core::Locality;
+use lease_core::Verdict;
+#[cfg(target_os = "linux")]
 use lease_procfs::{Kernel, ProcFs, ProcLiveness, ProcessIdentity};
 
 /// Renders a verdict as `dead: exited`.
@@ -11,11 +15,13 @@ pub(crate) fn shown(verdict: &Verdict) -> String {
 }
 
 /// Judges one process with nothing else at stake.
+#[cfg(target_os = "linux")]
 pub(crate) fn judge(proc: &ProcFs, process: &ProcessIdentity) -> String {
     shown(&ProcLiveness::new(proc.clone()).judge(process, Locality::ThisMachine))
 }
 
 /// What a check sees through three kernels: this one, one without pidfs, one without pidfd.
+#[cfg(target_os = "linux")]
 #[derive(Debug)]
 pub(crate) struct Kernels {
     pub(crate) pidfs: ProcFs,
@@ -23,6 +29,7 @@ pub(crate) struct Kernels {
     pub(crate) stat: ProcFs,
 }
 
+#[cfg(target_os = "linux")]
 impl Kernels {
     pub(crate) fn new() -> Self {
         let kernel = Kernel::detect();
@@ -40,6 +47,7 @@ impl Kernels {
 }
 
 /// Says that this machine does not allow a check. It is counted, and never passes for a success.
+#[cfg(target_os = "linux")]
 #[expect(clippy::print_stderr, reason = "people read it")]
 #[expect(
     clippy::disallowed_methods,
@@ -56,6 +64,7 @@ pub(crate) fn not_run(test: &str, need: &str, reason: &str) {
 }
 
 /// Returns whether pidfs is there, and says so if it is not.
+#[cfg(target_os = "linux")]
 pub(crate) fn has_pidfs(test: &str) -> bool {
     let has = Kernel::detect().pidfs;
     if !has {
