@@ -16,8 +16,14 @@ pub enum FaultPoint {
     Fence,
     /// Making the record at the path our own.
     Adopt,
+    /// Opening the record for the first time.
+    Open,
+    /// Reading a record that is not our own.
+    Read,
     /// Writing the record.
     Write,
+    /// Writing the record, of which only half arrives.
+    ShortWrite,
     /// `COMMIT`, which is not run.
     Commit,
     /// `ROLLBACK` after a failed `COMMIT`, which is not run.

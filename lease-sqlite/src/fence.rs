@@ -8,6 +8,7 @@ use lease_core::RecordClass;
 
 use crate::busy::{Adopted, AdoptionCause};
 use crate::error::Step;
+use crate::fault::{FaultPoint, Faults};
 use crate::legacy::Legacy;
 use crate::limits::{RECORD_BYTES, RECORD_READ_BYTES};
 use crate::record::{self, Content, LastWriter};
@@ -66,10 +67,17 @@ pub(crate) enum Adoption {
 
 impl RecordFile {
     /// Makes the record if there is nothing at the path. Whatever is there is the fence's business.
-    pub(crate) fn prepare(&mut self, path: &Path) -> Result<(), (Step, io::Error)> {
+    pub(crate) fn prepare(
+        &mut self,
+        path: &Path,
+        faults: &mut Faults,
+    ) -> Result<(), (Step, io::Error)> {
         if self.own.is_some() {
             return Ok(());
         }
+        faults
+            .hit(FaultPoint::Open)
+            .map_err(|error| (Step::Open, error))?;
         match sys::open(path, Opening::New) {
             Ok(descriptor) => self.keep(descriptor).map_err(|error| (Step::Open, error)),
             Err(error) if is_occupied(&error) => Ok(()),
@@ -78,7 +86,12 @@ impl RecordFile {
     }
 
     /// Looks at the path. On the fast path one look at the inode is all.
-    pub(crate) fn look(&self, path: &Path, legacy: &Legacy) -> Result<Look, (Step, io::Error)> {
+    pub(crate) fn look(
+        &self,
+        path: &Path,
+        legacy: Legacy,
+        faults: &mut Faults,
+    ) -> Result<Look, (Step, io::Error)> {
         let fence = |error| (Step::Fence, error);
         let Some((file, kind)) = sys::identify(path).map_err(fence)? else {
             return Ok(Look::of(RecordClass::Missing));
@@ -92,7 +105,7 @@ impl RecordFile {
         match kind {
             Kind::Directory => Ok(Look::of(RecordClass::Directory)),
             Kind::Other => Ok(Look::of(RecordClass::NotARegularFile)),
-            Kind::Regular => read(path, file, legacy),
+            Kind::Regular => read(path, file, legacy, faults),
         }
     }
 
@@ -102,6 +115,7 @@ impl RecordFile {
         path: &Path,
         look: Look,
         reap: bool,
+        faults: &mut Faults,
     ) -> Result<Adoption, (Step, io::Error)> {
         let adopt = |error| (Step::Adopt, error);
         let old = self.own.as_ref().map(|own| own.file.inode());
@@ -121,7 +135,10 @@ impl RecordFile {
             (AdoptionCause::Replaced, Some(opened)) => opened.map_err(adopt)?,
             (AdoptionCause::Replaced, None) => return Ok(Adoption::Lost),
             (AdoptionCause::Missing | AdoptionCause::Reaped, _) => {
-                match sys::open(path, Opening::New) {
+                let made = faults
+                    .hit(FaultPoint::Adopt)
+                    .and_then(|()| sys::open(path, Opening::New));
+                match made {
                     Ok(descriptor) => descriptor,
                     Err(error) if is_occupied(&error) => return Ok(Adoption::Lost),
                     Err(error) => return Err(adopt(error)),
@@ -138,10 +155,14 @@ impl RecordFile {
         Ok(Adoption::Done(Adopted { cause, old, new }))
     }
 
-    /// Writes the record in one call.
-    pub(crate) fn write(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Writes the record in one call. A part of it is an error.
+    pub(crate) fn write(&self, bytes: &[u8], faults: &mut Faults) -> io::Result<()> {
         let own = self.own.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        if sys::write_start(&own.descriptor, bytes)? < bytes.len() {
+        let mut given = bytes;
+        if faults.hit(FaultPoint::ShortWrite).is_err() {
+            (given, _) = bytes.split_at(bytes.len() / 2);
+        }
+        if sys::write_start(&own.descriptor, given)? < bytes.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
         Ok(())
@@ -188,7 +209,12 @@ pub(crate) fn last_writer(path: &Path) -> Option<LastWriter> {
     record::named(&bytes)
 }
 
-fn read(path: &Path, file: FileId, legacy: &Legacy) -> Result<Look, (Step, io::Error)> {
+fn read(
+    path: &Path,
+    file: FileId,
+    legacy: Legacy,
+    faults: &mut Faults,
+) -> Result<Look, (Step, io::Error)> {
     let opened = match sys::open(path, Opening::Existing) {
         Ok(descriptor) => Ok(descriptor),
         Err(error) if is_denied(&error) => match sys::open(path, Opening::ReadOnly) {
@@ -205,7 +231,10 @@ fn read(path: &Path, file: FileId, legacy: &Legacy) -> Result<Look, (Step, io::E
     if found.id != file || found.kind != Kind::Regular {
         return Ok(Look::of(RecordClass::Changing));
     }
-    let Ok(bytes) = bytes_of(descriptor) else {
+    let bytes = faults
+        .hit(FaultPoint::Read)
+        .and_then(|()| bytes_of(descriptor));
+    let Ok(bytes) = bytes else {
         return Ok(Look::of(RecordClass::Unreadable));
     };
     let (class, writer) = match record::classify(&bytes, found.size) {

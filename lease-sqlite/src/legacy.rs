@@ -19,13 +19,13 @@ impl Legacy {
         clippy::unused_self,
         reason = "the same shape with and without the feature"
     )]
-    pub(crate) const fn class(&self, _claim: &LastWriter) -> RecordClass {
+    pub(crate) const fn class(self, _claim: &LastWriter) -> RecordClass {
         RecordClass::Unrecognised
     }
 
     /// Judges a claim by whether its process lives.
     #[cfg(feature = "legacy-v1")]
-    pub(crate) fn class(&self, claim: &LastWriter) -> RecordClass {
+    pub(crate) fn class(self, claim: &LastWriter) -> RecordClass {
         use lease_procfs::{DescribeError, ProcFs, ProcessIdentity};
 
         let proc = ProcFs::system();
@@ -44,7 +44,7 @@ impl Legacy {
 
     /// A wall clock stamp proves nothing by itself, so the caller has to have said that it may.
     #[cfg(feature = "legacy-v1")]
-    fn own_pid(&self, claim: &LastWriter) -> RecordClass {
+    fn own_pid(self, claim: &LastWriter) -> RecordClass {
         let started = crate::clock::own_start_ms();
         let is_earlier = claim
             .acquired_at_ms

@@ -373,6 +373,8 @@ fn sum(bytes: &[u8]) -> u64 {
 pub mod testing {
     //! The parser and the formatter as tests call them.
 
+    use lease_procfs::Pid;
+
     use super::{Content, LastWriter, Signature};
     use crate::limits::RECORD_BYTES;
 
@@ -393,26 +395,28 @@ pub mod testing {
         super::named(bytes)
     }
 
-    /// Renders what a writer with these texts would write: label, program, role and purpose.
+    /// Renders what a writer would write. The texts are label, program, role and purpose.
     #[must_use]
-    pub fn rendered(writer: &LastWriter) -> Vec<u8> {
-        let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let identity = writer.identity.as_ref().map(ToString::to_string);
+    pub fn rendered(
+        pid: Pid,
+        token: &str,
+        acquired_at_ms: i64,
+        texts: [&str; 4],
+        identity: Option<&str>,
+    ) -> Vec<u8> {
+        let [label, argv0, role, purpose] = texts;
         let mut buffer = Vec::with_capacity(RECORD_BYTES);
         super::render(
             &Signature {
-                pid: writer.pid,
-                thread: writer
-                    .thread
-                    .and_then(|thread| thread.try_into().ok())
-                    .unwrap_or(0),
-                token: &text(&writer.token),
-                acquired_at_ms: writer.acquired_at_ms.unwrap_or(0),
-                role: &text(&writer.role),
-                argv0: &text(&writer.argv0),
-                purpose: &text(&writer.purpose),
-                label: &text(&writer.label),
-                identity: identity.as_deref(),
+                pid,
+                thread: 1,
+                token,
+                acquired_at_ms,
+                role,
+                argv0,
+                purpose,
+                label,
+                identity,
             },
             &mut buffer,
         );

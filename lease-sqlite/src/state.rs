@@ -176,18 +176,15 @@ impl State {
             // If that fails, what follows says why.
             let _made = std::fs::create_dir_all(paths.directory());
         }
-        let unique = {
-            let own = self.own_name()?;
-            Arc::clone(&own.launch)
-        };
-        self.record
-            .prepare(&paths.record)
-            .map_err(|(step, source)| io(&paths.record, step, source))?;
         if self.mutex.is_none() {
             self.mutexes = self.mutexes.saturating_add(1);
-            let unique = format!("{unique}-{}", self.mutexes).replace(':', "-");
+            let launch = Arc::clone(&self.own_name()?.launch);
+            let unique = format!("{launch}-{}", self.mutexes).replace(':', "-");
             self.mutex = Some(MutexFile::open(paths, &unique)?);
         }
+        self.record
+            .prepare(&paths.record, &mut self.faults)
+            .map_err(|(step, source)| io(&paths.record, step, source))?;
         self.mutex.as_ref().ok_or(AcquireError::NotAMutex {
             path: paths.mutex.clone(),
             why: NotAMutex::Replaced,
@@ -213,7 +210,7 @@ impl State {
         hit.map_err(at(Step::Fence)).map_err(failed)?;
         let look = self
             .record
-            .look(&paths.record, &request.settings.legacy)
+            .look(&paths.record, request.settings.legacy, &mut self.faults)
             .map_err(failed)?;
         let seen = KernelSeen {
             verdict: None,
@@ -225,12 +222,10 @@ impl State {
         match kernel_contention(&seen) {
             Contention::Grant { adopt: false, .. } => {}
             Contention::Grant { adopt: true, reap } => {
-                let hit = self.faults.hit(FaultPoint::Adopt);
-                hit.map_err(at(Step::Adopt)).map_err(failed)?;
                 let claim = look.writer.clone().filter(|_| reap).map(Box::new);
                 match self
                     .record
-                    .adopt(&paths.record, look, reap)
+                    .adopt(&paths.record, look, reap, &mut self.faults)
                     .map_err(failed)?
                 {
                     Adoption::Done(adopted) => {
@@ -281,7 +276,9 @@ impl State {
         };
         self.buffer.reserve(RECORD_BYTES);
         record::render(&signature, &mut self.buffer);
-        self.record.write(&self.buffer).map_err(write)?;
+        self.record
+            .write(&self.buffer, &mut self.faults)
+            .map_err(write)?;
         self.holds = number;
         Ok(Held {
             number,

@@ -59,7 +59,12 @@ pub(crate) fn told(outcome: &Result<Hold, AcquireError>) -> String {
     match outcome {
         Ok(hold) => {
             let granted = hold.granted();
-            format!("granted depth={}", granted.depth)
+            let reaped = if granted.reaped.is_some() {
+                " reaped"
+            } else {
+                ""
+            };
+            format!("granted depth={}{reaped}", granted.depth)
         }
         Err(AcquireError::Busy(busy)) => {
             let holder = busy.holder.as_ref().map(|holder| holder.pid.get());

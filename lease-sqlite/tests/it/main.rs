@@ -5,6 +5,11 @@
 mod calls;
 #[cfg(test)]
 mod child;
+#[cfg(feature = "test-util")]
+#[cfg(test)]
+mod faults;
+#[cfg(test)]
+mod fence;
 #[cfg(test)]
 mod handles;
 #[cfg(test)]
@@ -12,6 +17,10 @@ mod mutex;
 #[cfg(test)]
 mod pair;
 #[cfg(test)]
+mod record;
+#[cfg(test)]
 mod reentry;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+mod wait;

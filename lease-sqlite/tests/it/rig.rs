@@ -10,11 +10,12 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use lease_sqlite::{AcquireError, Hold, LockOptions, WaitBudget, WriteLock};
+use lease_sqlite::{AcquireError, Hold, LockOptions, Timing, WaitBudget, WriteLock};
 
 /// Longer than anything here takes, shorter than the runner's patience.
 pub(crate) const BOUND: Duration = Duration::from_secs(10);
@@ -219,4 +220,85 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// How many descriptors this process has open.
 pub(crate) fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// What happens at a moment of a clock that only sleep moves.
+type Event = (Duration, Box<dyn FnMut() + Send>);
+
+/// Clocks that only sleep moves, and what happens meanwhile.
+#[derive(Default)]
+pub(crate) struct ManualTiming {
+    inner: Mutex<Manual>,
+}
+
+#[derive(Default)]
+struct Manual {
+    now: Duration,
+    /// What the wall clock is ahead of the other one.
+    wall_ms: i64,
+    sleeps: Vec<Duration>,
+    events: Vec<Event>,
+}
+
+impl ManualTiming {
+    /// Lets something happen while somebody sleeps past this moment.
+    pub(crate) fn at(&self, at_ms: u64, event: impl FnMut() + Send + 'static) {
+        let at = Duration::from_millis(at_ms);
+        self.inner
+            .lock()
+            .unwrap()
+            .events
+            .push((at, Box::new(event)));
+    }
+
+    pub(crate) fn set_wall_ms(&self, wall_ms: i64) {
+        self.inner.lock().unwrap().wall_ms = wall_ms;
+    }
+
+    pub(crate) fn now_ms(&self) -> u128 {
+        self.now().as_millis()
+    }
+
+    pub(crate) fn advance(&self, time_ms: u64) {
+        self.inner.lock().unwrap().now += Duration::from_millis(time_ms);
+    }
+
+    /// Every sleep so far, in milliseconds.
+    pub(crate) fn sleeps_ms(&self) -> Vec<u128> {
+        let inner = self.inner.lock().unwrap();
+        inner.sleeps.iter().map(Duration::as_millis).collect()
+    }
+}
+
+impl std::fmt::Debug for ManualTiming {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ManualTiming")
+    }
+}
+
+impl Timing for ManualTiming {
+    fn now(&self) -> Duration {
+        self.inner.lock().unwrap().now
+    }
+
+    fn wall_ms(&self) -> i64 {
+        let inner = self.inner.lock().unwrap();
+        inner.wall_ms + i64::try_from(inner.now.as_millis()).unwrap()
+    }
+
+    fn sleep(&self, time: Duration) {
+        let mut inner = self.inner.lock().unwrap();
+        inner.sleeps.push(time);
+        inner.now += time;
+        let now = inner.now;
+        let (due, later) = std::mem::take(&mut inner.events)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        inner.events = later;
+        drop(inner);
+        let due: Vec<Event> = due;
+        for (_, mut event) in due {
+            event();
+        }
+    }
 }

@@ -1,0 +1,327 @@
+//! The fence: what may lie at the record's path, and what an acquire makes of it.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::Path;
+
+use lease_core::BusyReason;
+use lease_sqlite::{AcquireError, AdoptionCause, Hold, WriteLock};
+
+use crate::rig::{Place, Writer, now};
+
+/// Puts something at a path.
+type Plant = fn(&Path);
+
+/// A record as a peer writes it.
+fn peer(pid: i64) -> String {
+    let object =
+        format!("{{\"protocol\":2,\"pid\":{pid},\"token\":\"{pid}:0:ab:1\",\"created_at_ms\":5}}");
+    format!("{object:<1024}")
+}
+
+fn cause(hold: &Hold) -> Option<AdoptionCause> {
+    hold.granted().adopted.map(|adopted| adopted.cause)
+}
+
+#[track_caller]
+fn refused(lock: &WriteLock) -> (BusyReason, Option<u64>) {
+    match now(lock) {
+        Err(AcquireError::Busy(busy)) => (busy.reason, busy.size),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_record_that_is_gone_is_made_again() {
+    let place = Place::new();
+    let lock = place.lock();
+    assert_eq!(
+        cause(&now(&lock).unwrap()),
+        None,
+        "it is made before the lock is taken"
+    );
+    fs::remove_file(place.record()).unwrap();
+    let hold = now(&lock).unwrap();
+    assert_eq!(cause(&hold), Some(AdoptionCause::Missing));
+    assert_eq!(
+        lock.last_writer().unwrap().token.as_deref(),
+        Some(&*hold.granted().token)
+    );
+}
+
+// C35, C45
+#[test]
+fn a_record_of_somebody_else_is_adopted_in_place_and_trimmed() {
+    for (name, text) in [
+        ("a peer's", peer(1)),
+        ("a dead peer's", peer(4_194_303)),
+        ("empty", String::new()),
+        ("torn", format!("{:<1024}", "{\"protocol\":2,\"pi")),
+        ("blanks", " ".repeat(1_024)),
+        ("with more blanks", format!("{:<1500}", peer(1))),
+    ] {
+        let place = Place::new();
+        fs::write(place.record(), text).unwrap();
+        let inode = fs::metadata(place.record()).unwrap().ino();
+        let lock = place.lock();
+        let hold = now(&lock).unwrap();
+        assert_eq!(cause(&hold), Some(AdoptionCause::Replaced), "{name}");
+        let found = fs::metadata(place.record()).unwrap();
+        assert_eq!((found.ino(), found.len()), (inode, 1_024), "{name}");
+        assert_eq!(
+            lock.last_writer().unwrap().token.as_deref(),
+            Some(&*hold.granted().token)
+        );
+        hold.release().unwrap();
+        assert_eq!(cause(&now(&lock).unwrap()), None, "{name}: once");
+    }
+}
+
+// S43
+#[test]
+fn a_record_replaced_under_a_hold_is_left_alone_until_the_next_one() {
+    let place = Place::new();
+    let lock = place.lock();
+    let mut other = Writer::start(&place);
+    let hold = now(&lock).unwrap();
+    fs::remove_file(place.record()).unwrap();
+    fs::write(place.record(), peer(1)).unwrap();
+    assert!(other.does("acquire 0").starts_with("busy"));
+    hold.release().unwrap();
+    assert_eq!(fs::read_to_string(place.record()).unwrap(), peer(1));
+    let inode = fs::metadata(place.record()).unwrap().ino();
+    let hold = now(&lock).unwrap();
+    assert_eq!(cause(&hold), Some(AdoptionCause::Replaced));
+    assert_eq!(fs::metadata(place.record()).unwrap().ino(), inode);
+    hold.release().unwrap();
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+}
+
+// C34
+#[test]
+fn what_is_no_regular_file_is_busy_and_is_neither_opened_nor_removed() {
+    let table: [(&str, Plant, BusyReason); 4] = [
+        (
+            "directory",
+            |path| fs::create_dir(path).unwrap(),
+            BusyReason::Directory,
+        ),
+        (
+            "link to nothing",
+            |path| symlink("nothing", path).unwrap(),
+            BusyReason::NotARegularFile,
+        ),
+        (
+            "link to a record",
+            |path| {
+                fs::write(path.with_extension("victim"), peer(1)).unwrap();
+                symlink(path.with_extension("victim"), path).unwrap();
+            },
+            BusyReason::NotARegularFile,
+        ),
+        (
+            "pipe without a writer",
+            |path| {
+                let made = std::process::Command::new("mkfifo").arg(path).status();
+                assert!(made.unwrap().success());
+            },
+            BusyReason::NotARegularFile,
+        ),
+    ];
+    for (name, plant, reason) in table {
+        let place = Place::new();
+        plant(&place.record());
+        let inode = fs::symlink_metadata(place.record()).unwrap().ino();
+        let lock = place.lock();
+        assert_eq!(refused(&lock), (reason, None), "{name}");
+        assert_eq!(
+            fs::symlink_metadata(place.record()).unwrap().ino(),
+            inode,
+            "{name}"
+        );
+        let victim = place.record().with_extension("victim");
+        if victim.exists() {
+            assert_eq!(fs::read_to_string(victim).unwrap(), peer(1), "{name}");
+        }
+        assert!(!place.directory.join("nothing").exists());
+        // The kernel lock was given back.
+        fs::rename(place.record(), place.directory.join("away")).unwrap();
+        assert_eq!(
+            Writer::start(&place).does("acquire 0"),
+            "granted depth=1",
+            "{name}"
+        );
+    }
+}
+
+// C40, C44
+#[test]
+fn what_is_not_recognised_is_busy_with_its_size_and_stays_as_it_is() {
+    let two = format!("{}{}", peer(1), peer(2));
+    let half = format!("{:<300}", "{\"protocol\":2,\"pi");
+    for text in [
+        &two,
+        &half,
+        "null",
+        "7",
+        "{}",
+        "{\"pid\":0}",
+        "{\"pid\":\"700\"}",
+    ] {
+        let place = Place::new();
+        fs::write(place.record(), text).unwrap();
+        let lock = place.lock();
+        let size = u64::try_from(text.len()).unwrap();
+        assert_eq!(refused(&lock), (BusyReason::Unrecognised, Some(size)));
+        assert_eq!(fs::read_to_string(place.record()).unwrap(), text);
+    }
+}
+
+/// A claim of protocol 1.
+fn claim(pid: i64, created_at_ms: i64) -> String {
+    format!("{{\"pid\":{pid},\"token\":\"old\",\"created_at_ms\":{created_at_ms}}}")
+}
+
+#[cfg(not(feature = "legacy-v1"))]
+#[test]
+fn a_claim_of_protocol_1_is_not_recognised_without_the_feature() {
+    for pid in [1, 4_194_303] {
+        let place = Place::new();
+        fs::write(place.record(), claim(pid, 5)).unwrap();
+        assert_eq!(refused(&place.lock()).0, BusyReason::Unrecognised);
+        assert_eq!(fs::read_to_string(place.record()).unwrap(), claim(pid, 5));
+    }
+}
+
+#[cfg(feature = "legacy-v1")]
+mod legacy {
+    use std::time::Duration;
+
+    use lease_sqlite::LockOptions;
+
+    use super::*;
+    use crate::rig::{BOUND, within};
+
+    fn dead_pid() -> i64 {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        child.id().into()
+    }
+
+    // C37
+    #[test]
+    fn a_claim_of_a_running_process_is_honoured_without_keeping_the_kernel_lock() {
+        let place = Place::new();
+        let lock = place.lock();
+        fs::write(place.record(), claim(1, 5)).unwrap();
+        let before = fs::metadata(place.record()).unwrap().ino();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| lock.acquire(within(Duration::from_millis(200))));
+            // Whoever asks the kernel between two attempts is let in by it, and kept out by the claim.
+            let mut other = Writer::start(&place);
+            let told = other.does("acquire 0");
+            assert!(
+                told.starts_with("busy LegacyAlive holder=Some(1)"),
+                "{told}"
+            );
+            let Err(AcquireError::Busy(busy)) = waiter.join().unwrap() else {
+                panic!("not busy");
+            };
+            assert_eq!(busy.reason, BusyReason::LegacyAlive);
+            assert_eq!(busy.holder.unwrap().pid.get(), 1);
+        });
+        assert_eq!(fs::read_to_string(place.record()).unwrap(), claim(1, 5));
+        assert_eq!(fs::metadata(place.record()).unwrap().ino(), before);
+    }
+
+    // C36
+    #[test]
+    fn a_dead_claim_is_removed_once() {
+        let place = Place::new();
+        let pid = dead_pid();
+        fs::write(place.record(), claim(pid, 5)).unwrap();
+        let lock = place.lock();
+        let mut other = Writer::start(&place);
+        let hold = now(&lock).unwrap();
+        assert_eq!(
+            i64::from(hold.granted().reaped.as_ref().unwrap().pid.get()),
+            pid
+        );
+        assert_eq!(cause(&hold), Some(AdoptionCause::Reaped));
+        other.order(&format!("acquire {}", BOUND.as_millis()));
+        hold.release().unwrap();
+        assert_eq!(other.answer(), "granted depth=1");
+        assert_eq!(other.does("release"), "Some(Ok(Lock))");
+        let hold = now(&lock).unwrap();
+        assert!(hold.granted().reaped.is_none());
+        assert_eq!(fs::metadata(place.record()).unwrap().len(), 1_024);
+    }
+
+    // S46
+    #[test]
+    fn two_who_find_a_dead_claim_at_once_are_granted_one_after_the_other() {
+        let place = Place::new();
+        fs::write(place.record(), claim(dead_pid(), 5)).unwrap();
+        let mut writers = [Writer::start(&place), Writer::start(&place)];
+        let told: Vec<String> = std::thread::scope(|scope| {
+            let both = writers.each_mut().map(|writer| {
+                scope.spawn(|| {
+                    let told = writer.does(&format!("acquire {}", BOUND.as_millis()));
+                    assert_eq!(writer.does("check"), "Some(Ok(()))");
+                    assert_eq!(writer.does("release"), "Some(Ok(Lock))");
+                    told
+                })
+            });
+            both.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert!(
+            told.iter().all(|told| told.starts_with("granted")),
+            "{told:?}"
+        );
+        let reaped = told.iter().filter(|told| told.contains("reaped")).count();
+        assert_eq!(reaped, 1, "{told:?}");
+        assert_eq!(fs::metadata(place.record()).unwrap().len(), 1_024);
+    }
+
+    // C41
+    #[test]
+    fn a_claim_with_our_own_pid_is_named_and_removed_only_on_request_and_with_an_earlier_stamp() {
+        let place = Place::new();
+        let own = {
+            let lock = place.lock();
+            now(&lock).unwrap().release().unwrap();
+            lock.last_writer().unwrap().pid.get().into()
+        };
+        let later = i64::MAX / 2;
+        let table = [
+            (false, 5, Err(BusyReason::LegacyOwnPid)),
+            (true, later, Err(BusyReason::LegacyOwnPid)),
+            (true, 5, Ok(())),
+        ];
+        for (reaps, stamp, expected) in table {
+            let place = Place::new();
+            fs::write(place.record(), claim(own, stamp)).unwrap();
+            let mut options = LockOptions::new();
+            if reaps {
+                options = options.reap_own_pid();
+            }
+            let lock = options.open(place.database()).unwrap();
+            match expected {
+                Err(reason) => {
+                    assert_eq!(refused(&lock).0, reason);
+                    assert_eq!(
+                        fs::read_to_string(place.record()).unwrap(),
+                        claim(own, stamp)
+                    );
+                }
+                Ok(()) => {
+                    let hold = now(&lock).unwrap();
+                    assert_eq!(
+                        i64::from(hold.granted().reaped.as_ref().unwrap().pid.get()),
+                        own
+                    );
+                }
+            }
+        }
+    }
+}
