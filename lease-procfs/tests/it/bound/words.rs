@@ -1,13 +1,13 @@
 //! What refusals say: to programs, by code and reason, and to people.
 
-use lease_core::{Code, Evidence, RecordError, Refusal};
+use lease_core::{Evidence, RecordError, Refusal};
 use lease_procfs::binding;
 use lease_procfs::bound::{
     AllocationId, AllocationIdError, CheckoutFault, HolderFault, Lifecycle, MetadataFault,
     NameError, OwnerId, PlacePart, Refused, Role, StoreLock, Verb, WallStamp,
 };
 
-use super::rig::{dead, first, keeper, occupied, second, seconds};
+use super::rig::first;
 
 fn malformed() -> binding::BindingListError {
     binding::foreign(["ticket:1", "runtime:process-v1:{}"], None, &first()).unwrap_err()
@@ -99,6 +99,8 @@ fn every_gate_becomes_a_refusal_of_the_core_with_its_code() {
 #[cfg(feature = "serde")]
 #[test]
 fn refusals_have_a_stable_form() {
+    use super::rig::{dead, keeper, occupied, second, seconds};
+
     let mut keeper = keeper();
     let mut told: Vec<_> = every_gate();
     keeper.acquire_for(&first(), seconds(60)).unwrap();
@@ -115,7 +117,7 @@ fn refusals_have_a_stable_form() {
         .collect();
     insta::assert_snapshot!(lines.join("\n"));
     for (refused, line) in told.iter().zip(&lines) {
-        let code: Code = refused.code();
+        let code = refused.code();
         assert!(
             line.starts_with(&format!("{{\"code\":\"{code}\"")),
             "{line}"
