@@ -47,9 +47,9 @@
 //! was seen dead is looked at once more: a member of its recorded process group, or a process whose
 //! working directory, descriptor or mapping lies in the resource's path, makes it occupied. Groups
 //! take one system call when they are empty; paths take one [`Pass`] over `/proc` for any number of
-//! questions. What it cannot see: a process outside of this pid namespace, one that uses the path
-//! through another mount, one in another group that uses nothing in the path, and, unless root
-//! looks, other users' processes, which are counted.
+//! questions, and know the path by every name it is mounted under, in other mount namespaces as
+//! well. What it cannot see: a process outside of this pid namespace, one in another group that uses
+//! nothing in the path, and, unless root looks, other users' processes, which are counted.
 //!
 //! # What is where
 //!
@@ -89,7 +89,10 @@ mod identity;
 pub mod limits;
 #[cfg(target_os = "linux")]
 mod linux;
-#[cfg(target_os = "linux")]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "nobody reads mounts there")
+)]
 mod mountinfo;
 #[cfg(target_os = "linux")]
 mod own;

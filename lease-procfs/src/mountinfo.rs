@@ -1,4 +1,5 @@
-//! Reads `/proc/self/mountinfo`, as bytes, for one question: is this file of `/proc` the kernel's?
+//! Reads `mountinfo`, as bytes, for two questions: is this file of `/proc` the kernel's, and under
+//! which names do processes see a place?
 
 use std::path::Path;
 
@@ -38,7 +39,83 @@ fn is_on_the_way(below: &[u8], file: &[u8]) -> bool {
     }
 }
 
+/// The mounts that processes of one mount namespace see.
+#[derive(Debug, Default)]
+pub(crate) struct MountTable(Vec<MountedAt>);
+
+#[derive(Debug)]
+struct MountedAt {
+    device: Vec<u8>,
+    /// Which part of the file system is shown, and where: without a slash at the end.
+    shown: Vec<u8>,
+    point: Vec<u8>,
+}
+
+impl MountTable {
+    /// Reads a table. Lines that are none are left out.
+    pub(crate) fn parse(mountinfo: &[u8]) -> Self {
+        let lines = mountinfo.split(|&byte| byte == b'\n');
+        let each = lines.filter_map(Mount::parse).map(|mount| MountedAt {
+            device: mount.device.to_vec(),
+            shown: without_slash(
+                // What was mounted and then removed.
+                mount
+                    .shown
+                    .strip_suffix(b"//deleted")
+                    .unwrap_or(&mount.shown),
+            ),
+            point: without_slash(&mount.point),
+        });
+        Self(each.collect())
+    }
+
+    /// Returns the other names of `path`, a path in the table `own`, for processes of this table.
+    ///
+    /// Where only a part below the path is mounted, it is the name of that part. Paths here have no
+    /// slash at the end.
+    pub(crate) fn names(&self, own: &Self, path: &[u8]) -> Vec<Vec<u8>> {
+        let Some((device, place)) = own.place(path) else {
+            return Vec::new();
+        };
+        let name = |mount: &MountedAt| {
+            if mount.device != device {
+                return None;
+            }
+            match (below(&mount.shown, &place), below(&place, &mount.shown)) {
+                (Some(rest), _) => Some([&mount.point, rest].concat()),
+                (None, Some(_)) => Some(mount.point.clone()),
+                (None, None) => None,
+            }
+        };
+        self.0.iter().filter_map(name).collect()
+    }
+
+    /// Finds the file system of a path, and where in it the path lies.
+    fn place(&self, path: &[u8]) -> Option<(&[u8], Vec<u8>)> {
+        let covering = self
+            .0
+            .iter()
+            .filter(|mount| below(&mount.point, path).is_some());
+        // The last of those mounted at the same place covers the others.
+        let mount = covering.max_by_key(|mount| mount.point.len())?;
+        let rest = below(&mount.point, path)?;
+        Some((&mount.device, [&mount.shown, rest].concat()))
+    }
+}
+
+/// Returns what comes after `above` if `path` is it or lies below it, by whole segments.
+fn below<'a>(above: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    let rest = path.strip_prefix(above)?;
+    (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
+}
+
+fn without_slash(path: &[u8]) -> Vec<u8> {
+    path.strip_suffix(b"/").unwrap_or(path).to_vec()
+}
+
 struct Mount<'a> {
+    /// Field 3: the device of the file system.
+    device: &'a [u8],
     /// Field 4: which part of the file system is shown.
     shown: Vec<u8>,
     /// Field 5: where.
@@ -50,11 +127,17 @@ struct Mount<'a> {
 impl<'a> Mount<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|&byte| byte == b' ');
-        let shown = unescape(fields.nth(3)?);
+        let device = fields.nth(2)?;
+        let shown = unescape(fields.next()?);
         let point = unescape(fields.next()?);
         // Optional fields end with a lone hyphen.
         let kind = fields.skip_while(|&field| field != b"-").nth(1)?;
-        Some(Self { shown, point, kind })
+        Some(Self {
+            device,
+            shown,
+            point,
+            kind,
+        })
     }
 }
 

@@ -11,7 +11,6 @@ use super::ancestry::Exclusion;
 use super::command::{UNKNOWN_COMMAND, command_text};
 use super::group::{Members, ProcessGroup};
 use super::occupants::Occupants;
-use super::paths::Needle;
 use super::system::{self, Source};
 use super::uses::{Groups, Uses, occupants};
 use crate::holder::TargetPath;
@@ -27,8 +26,8 @@ use crate::procfs::ProcFs;
 /// needs them, each once. Command lines are not read.
 ///
 /// It sees the processes that its `/proc` lists: those of one pid namespace and the ones below it.
-/// Paths are compared as this process would name them, so a use through another mount of the same
-/// directory is not seen.
+/// A path is looked for under every name it has in a process's mount namespace, so a container that
+/// works in a bind mount of it is seen.
 #[derive(Debug)]
 pub struct Pass {
     proc: ProcFs,
@@ -154,10 +153,9 @@ impl Pass {
         excluded: &Exclusion,
         read: &[&Uses],
     ) -> Result<Occupants, ScanError> {
-        let needle = Needle::new(target);
         let mut found = BTreeMap::new();
         for uses in read {
-            uses.find(&needle, excluded, &mut found);
+            uses.find(target, excluded, &mut found);
         }
         let mut unreadable: Vec<Pid> = read
             .iter()

@@ -2,9 +2,10 @@
 
 use super::occupants::UsedBy;
 use crate::holder::TargetPath;
+use crate::mountinfo::MountTable;
 
-/// A target in the two ways the kernel would write it.
-pub(crate) struct Needle {
+/// A path in the two ways the kernel would write it.
+struct Needle {
     /// As a link shows it. Empty for the root, which everything lies below.
     link: Vec<u8>,
     /// As `maps` shows it. The target is written as the kernel would write it, instead of reading
@@ -13,21 +14,15 @@ pub(crate) struct Needle {
 }
 
 impl Needle {
-    pub(crate) fn new(target: &TargetPath) -> Self {
-        let bytes = target.as_path().as_os_str().as_encoded_bytes();
-        let end = bytes.iter().rposition(|&byte| byte != b'/');
-        let link = bytes
-            .get(..end.map_or(0, |end| end.saturating_add(1)))
-            .unwrap_or_default()
-            .to_vec();
+    fn new(path: Vec<u8>) -> Self {
         Self {
-            map: escape(&link),
-            link,
+            map: escape(&path),
+            link: path,
         }
     }
 
     /// Tells whether a path is the target or lies below it, by whole segments.
-    pub(crate) fn covers(&self, by: UsedBy, path: &[u8]) -> bool {
+    fn covers(&self, by: UsedBy, path: &[u8]) -> bool {
         let needle = match by {
             UsedBy::WorkingDirectory | UsedBy::Descriptor => &self.link,
             UsedBy::Mapping => &self.map,
@@ -37,6 +32,43 @@ impl Needle {
         };
         // A removed file below the target begins like every other file below it.
         rest.is_empty() || rest.starts_with(b"/") || rest == DELETED
+    }
+}
+
+/// A target under every name that processes see it by.
+pub(crate) struct Target {
+    /// By the mount namespaces of a reading, in the same order; our own is the first.
+    names: Vec<Vec<Needle>>,
+}
+
+impl Target {
+    /// Names a target for processes with these mounts, the first of which are our own.
+    pub(crate) fn new(target: &TargetPath, spaces: &[MountTable]) -> Self {
+        let bytes = target.as_path().as_os_str().as_encoded_bytes();
+        let end = bytes.iter().rposition(|&byte| byte != b'/');
+        let path = bytes
+            .get(..end.map_or(0, |end| end.saturating_add(1)))
+            .unwrap_or_default();
+        let Some(own) = spaces.first() else {
+            return Self { names: Vec::new() };
+        };
+        let names_in = |space: &MountTable| {
+            let mut names = space.names(own, path);
+            // Ours, and that of processes whose mounts are the same in this place.
+            names.push(path.to_vec());
+            names.sort_unstable();
+            names.dedup();
+            names.into_iter().map(Needle::new).collect()
+        };
+        Self {
+            names: spaces.iter().map(names_in).collect(),
+        }
+    }
+
+    /// Tells whether a process of the mount namespace `space` uses the target by this path.
+    pub(crate) fn covers(&self, space: usize, by: UsedBy, path: &[u8]) -> bool {
+        let mut names = self.names.get(space).into_iter().flatten();
+        names.any(|needle| needle.covers(by, path))
     }
 }
 

@@ -3,6 +3,7 @@
 //! A process that ends while it is read may have left its work to a child that was not listed. So
 //! when one ended, the list is read again, and whoever is new in it is read, too.
 
+use std::fmt::Display;
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use super::occupants::UsedBy;
 use super::pass::ScanError;
 use super::uses::{GroupRow, Groups, Uses};
 use crate::id::Pid;
+use crate::mountinfo::MountTable;
 use crate::procfs::ProcFs;
 use crate::stat::Stat;
 use crate::sys;
@@ -36,6 +38,9 @@ const MAPS_BYTES: usize = 32 << 10;
 
 /// The most of a command line that is read.
 const COMMAND_BYTES: usize = 4_096;
+
+/// The most of `mountinfo` that is read; mounts beyond it give no names.
+const MOUNTINFO_BYTES: usize = 1 << 20;
 
 /// Room for one reading of a directory.
 const LIST_BYTES: usize = 32 << 10;
@@ -195,19 +200,31 @@ struct Reader<'a> {
     link: Vec<u8>,
     list: Vec<u8>,
     maps: Vec<u8>,
+    /// The inodes of the mount namespaces so far, in the order of their mounts in `uses`.
+    spaces: Vec<Option<u64>>,
+    /// Which of them the process that is read is in.
+    space: usize,
     uses: Uses,
 }
 
 impl<'a> Reader<'a> {
     fn new(source: &'a Source) -> Self {
-        Self {
+        let mut reader = Self {
             root: source.root.as_fd(),
             name: Vec::new(),
             link: vec![0; LINK_BYTES],
             list: Vec::with_capacity(LIST_BYTES),
             maps: vec![0; MAPS_BYTES],
+            spaces: Vec::new(),
+            space: 0,
             uses: Uses::default(),
-        }
+        };
+        // Without them the target has the name it was given, and no other.
+        let inode = reader.mount_namespace("self").unwrap_or(None);
+        let mounts = reader.mount_table("self").unwrap_or_default();
+        reader.spaces.push(inode);
+        reader.uses.spaces.push(mounts);
+        reader
     }
 
     fn finish(self, pids: Vec<Pid>) -> Uses {
@@ -218,7 +235,54 @@ impl<'a> Reader<'a> {
         uses
     }
 
+    /// Finds out how a process names paths, before they are read.
+    fn enter(&mut self, pid: Pid) -> Result<(), ScanError> {
+        self.space = 0;
+        // If it cannot be told, its paths cannot be read either, which is what counts.
+        let Ok(inode) = self.mount_namespace(pid) else {
+            return Ok(());
+        };
+        if inode.is_none() {
+            return Ok(());
+        }
+        if let Some(known) = self.spaces.iter().position(|space| *space == inode) {
+            self.space = known;
+            return Ok(());
+        }
+        match self.mount_table(pid) {
+            Ok(mounts) => {
+                self.space = self.spaces.len();
+                self.spaces.push(inode);
+                self.uses.spaces.push(mounts);
+            }
+            Err(errno) => {
+                let seen = refused(errno)?;
+                self.noted(pid, seen)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn mount_namespace(&mut self, who: impl Display) -> Result<Option<u64>, Errno> {
+        let name = named(&mut self.name, format_args!("{who}/ns/mnt"));
+        let count = readlinkat_raw(self.root, name, self.link.as_mut_slice())?;
+        let text = self.link.get(..count).unwrap_or_default();
+        let number = text
+            .strip_prefix(b"mnt:[")
+            .and_then(|text| text.strip_suffix(b"]"));
+        Ok(number.and_then(|number| str::from_utf8(number).ok()?.parse().ok()))
+    }
+
+    fn mount_table(&mut self, who: impl Display) -> Result<MountTable, Errno> {
+        let name = named(&mut self.name, format_args!("{who}/mountinfo"));
+        let file = open_below(self.root, name, OFlags::empty())?;
+        let mut text = vec![0; MOUNTINFO_BYTES];
+        let count = sys::read(&file, &mut text)?;
+        Ok(MountTable::parse(text.get(..count).unwrap_or_default()))
+    }
+
     fn links(&mut self, pid: Pid) -> Result<Seen, ScanError> {
+        self.enter(pid)?;
         let seen = self.links_of(pid, None)?;
         if seen == Seen::Ended {
             self.of_a_thread(pid, Self::links_of)?;
@@ -227,6 +291,7 @@ impl<'a> Reader<'a> {
     }
 
     fn maps(&mut self, pid: Pid) -> Result<Seen, ScanError> {
+        self.enter(pid)?;
         let seen = self.maps_of(pid, None)?;
         if seen == Seen::Ended {
             self.of_a_thread(pid, Self::maps_of)?;
@@ -281,7 +346,8 @@ impl<'a> Reader<'a> {
         let directory = match readlinkat_raw(self.root, name, self.link.as_mut_slice()) {
             Ok(count) => {
                 let path = self.link.get(..count).unwrap_or_default();
-                self.uses.push(pid, UsedBy::WorkingDirectory, path);
+                self.uses
+                    .push((pid, self.space), UsedBy::WorkingDirectory, path);
                 Seen::Whole
             }
             Err(errno) => refused(errno)?,
@@ -313,7 +379,7 @@ impl<'a> Reader<'a> {
             match readlinkat_raw(&directory, name, self.link.as_mut_slice()) {
                 Ok(count) => {
                     let path = self.link.get(..count).unwrap_or_default();
-                    self.uses.push(pid, UsedBy::Descriptor, path);
+                    self.uses.push((pid, self.space), UsedBy::Descriptor, path);
                 }
                 Err(errno) => match refused(errno)? {
                     // Closed since it was listed.
@@ -380,7 +446,7 @@ impl<'a> Reader<'a> {
 
     fn take_line(&mut self, pid: Pid, start: usize, end: usize) {
         if let Some(path) = self.maps.get(start..end).and_then(mapped_path) {
-            self.uses.push(pid, UsedBy::Mapping, path);
+            self.uses.push((pid, self.space), UsedBy::Mapping, path);
         }
     }
 }

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use super::ancestry::Exclusion;
 use super::group::{Member, Members, ProcessGroup};
 use super::occupants::{Occupant, PathUse, UsedBy};
-use super::paths::Needle;
+use super::paths::Target;
+use crate::holder::TargetPath;
 use crate::id::{Pid, StartTicks};
 use crate::limits::USES;
+use crate::mountinfo::MountTable;
 
 /// Uses of paths, of any number of processes.
 #[derive(Debug, Default)]
@@ -18,6 +20,8 @@ pub(crate) struct Uses {
     bytes: Vec<u8>,
     /// The uses in the same order, so that each path begins where the one before it ends.
     uses: Vec<Use>,
+    /// The mounts of the mount namespaces of those who were read, our own first.
+    pub(crate) spaces: Vec<MountTable>,
     /// Who was read, ascending.
     pub(crate) pids: Vec<Pid>,
     /// Who could not be read in full, ascending.
@@ -28,6 +32,8 @@ pub(crate) struct Uses {
 struct Use {
     pid: Pid,
     by: UsedBy,
+    /// In which of the mount namespaces.
+    space: usize,
     end: usize,
 }
 
@@ -35,7 +41,7 @@ impl Uses {
     /// Adds a use, unless it is no path or the one before it: the parts of one mapped file follow
     /// each other.
     #[cfg(target_os = "linux")]
-    pub(crate) fn push(&mut self, pid: Pid, by: UsedBy, path: &[u8]) {
+    pub(crate) fn push(&mut self, (pid, space): (Pid, usize), by: UsedBy, path: &[u8]) {
         if !path.starts_with(b"/") {
             return;
         }
@@ -53,6 +59,7 @@ impl Uses {
         self.uses.push(Use {
             pid,
             by,
+            space,
             end: self.bytes.len(),
         });
     }
@@ -60,15 +67,16 @@ impl Uses {
     /// Adds who uses the target to `found`.
     pub(crate) fn find(
         &self,
-        needle: &Needle,
+        target: &TargetPath,
         excluded: &Exclusion,
         found: &mut BTreeMap<Pid, Vec<PathUse>>,
     ) {
+        let target = Target::new(target, &self.spaces);
         let mut start = 0;
         for one in &self.uses {
             let path = self.bytes.get(start..one.end).unwrap_or_default();
             start = one.end;
-            if needle.covers(one.by, path) && !excluded.contains(one.pid) {
+            if target.covers(one.space, one.by, path) && !excluded.contains(one.pid) {
                 let uses = found.entry(one.pid).or_default();
                 if uses.len() < USES || one.by == UsedBy::WorkingDirectory {
                     uses.push(PathUse {

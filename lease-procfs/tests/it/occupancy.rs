@@ -15,7 +15,7 @@ use crate::crew::{
     BOTH, GROUP, Orphan, PATHS, Place, ask, lead_a_group, leaderless, question, recorded, told,
     under_hidden_proc, wrapper,
 };
-use crate::rig::not_run;
+use crate::rig::{Missing, Space, isolated, not_run};
 use crate::sys::{self, Child};
 
 /// A holder that has run and is gone without a trace.
@@ -180,6 +180,84 @@ fn a_process_whose_leader_thread_exited_still_uses_what_its_threads_use() {
     assert_eq!(lease_procfs::Stat::parse(&line).unwrap().state, b'Z');
     assert!(fs::read_link(format!("/proc/{}/cwd", worker.pid)).is_err());
     is_used_by(&holder, place.path(), &worker, "cwd");
+}
+
+/// Shows a directory at another place, in the present mount namespace.
+fn bind(shown: &Path, point: &Path) -> Result<(), Missing> {
+    rustix::mount::mount_bind(shown, point).map_err(|errno| ("mount-namespaces", errno.to_string()))
+}
+
+// B34
+#[test]
+fn a_user_through_another_mount_is_found_in_our_mount_namespace() {
+    let name = "occupancy::a_user_through_another_mount_is_found_in_our_mount_namespace";
+    isolated(name, Space::Pid, || {
+        let place = Place::new("mounts");
+        let target = place.join("w/alloc-7");
+        let below = target.join("a/b");
+        fs::create_dir_all(&below).unwrap();
+        let points = ["one", "two"].map(|point| place.join(point));
+        for point in &points {
+            fs::create_dir(point).unwrap();
+        }
+        let holder = dead(&ProcFs::system());
+        // The parent of the target, and a part of the target.
+        bind(&place.join("w"), &points[0])?;
+        bind(&below, &points[1])?;
+        let checks = [
+            (points[0].join("alloc-7"), true),
+            (points[0].join("alloc-7/a"), true),
+            (points[0].clone(), false),
+            (points[1].clone(), true),
+            (place.path().to_owned(), false),
+        ];
+        for (path, counts) in checks {
+            let inside = user(move || std::env::set_current_dir(path).unwrap());
+            if counts {
+                is_used_by(&holder, &target, &inside, "cwd");
+            } else {
+                is_free(&holder, &target);
+            }
+        }
+        for point in &points {
+            rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH).unwrap();
+        }
+        Ok(())
+    });
+}
+
+// B34
+#[test]
+fn a_user_in_a_container_is_found_under_the_name_it_has_there() {
+    let name = "occupancy::a_user_in_a_container_is_found_under_the_name_it_has_there";
+    isolated(name, Space::Pid, || {
+        let place = Place::new("container");
+        let target = place.join("w/alloc-7");
+        fs::create_dir_all(target.join("a/b")).unwrap();
+        fs::write(target.join("a/b/x"), "0123456789").unwrap();
+        let point = place.join("work");
+        fs::create_dir(&point).unwrap();
+        let holder = dead(&ProcFs::system());
+        // We do not see what is mounted in there.
+        let enter = || {
+            sys::unshare(rustix::thread::UnshareFlags::NEWNS).unwrap();
+            rustix::mount::mount_bind(&target, &point).unwrap();
+            point.clone()
+        };
+        let inside = user(|| std::env::set_current_dir(enter()).unwrap());
+        is_used_by(&holder, &target, &inside, "cwd");
+        drop(inside);
+        let open = user(|| keep(File::open(enter().join("a/b/x")).unwrap()));
+        is_used_by(&holder, &target, &open, "fd");
+        is_used_by(&holder, &target.join("a/b/x"), &open, "fd");
+        is_free(&holder, &target.join("c"));
+        drop(open);
+        let mapped = user(|| sys::map(&File::open(enter().join("a/b/x")).unwrap()));
+        is_used_by(&holder, &target, &mapped, "map");
+        drop(mapped);
+        is_free(&holder, &target);
+        Ok(())
+    });
 }
 
 // B35, B107, S29
