@@ -10,7 +10,7 @@ use lease_procfs::bound::{
 use lease_procfs::{Pid, ProcessIdentity, TargetPath};
 
 use super::rig::{
-    BOOT1, Keeper, dead, first, holder, keeper, lease_id, occupied, process, roles, second,
+    BOOT1, Keeper, Yard, dead, first, holder, keeper, lease_id, occupied, process, roles, second,
     seconds, told, unknown,
 };
 
@@ -357,6 +357,94 @@ fn of_all_faults_at_once_the_first_in_the_fixed_order_is_told() {
     let receipt = super::rig::receipt(granted_at_last);
     assert_eq!(receipt.change.code, Code::TakenOver);
     assert_eq!(receipt.change.token.unwrap().lease, lease_id(2));
+}
+
+/// A fault in what the keeper sees, or in the request; the first in the order first.
+type Fault = fn(&mut Yard, &mut Asks);
+
+/// What is asked, as owned parts.
+#[derive(Debug, Default)]
+struct Asks {
+    version: Option<u64>,
+    owner: Option<OwnerId>,
+    described: Option<lease_procfs::ProcessHolder>,
+    ttl: Option<Duration>,
+}
+
+const FAULTS: [(Fault, Code); 14] = [
+    (
+        |yard, _| yard.target = Target::Unreadable,
+        Code::InvalidTarget,
+    ),
+    (
+        |yard, _| yard.lock = StoreLock::Missing,
+        Code::InvalidMetadata,
+    ),
+    (|yard, _| yard.marker = Marker::Symlink, Code::InvalidPolicy),
+    (|yard, _| yard.repository = None, Code::InvalidMetadata),
+    (|yard, _| yard.managed = false, Code::UnregisteredWorktree),
+    (
+        |_, asks| asks.version = Some(11),
+        Code::RecordVersionConflict,
+    ),
+    (|yard, _| yard.checkout.locked = true, Code::InvalidTarget),
+    (
+        |_, asks| asks.owner = OwnerId::new("owner-b").ok(),
+        Code::OwnerMismatch,
+    ),
+    (
+        |_, asks| asks.described = Some(second()),
+        Code::LeaseMismatch,
+    ),
+    (
+        |_, asks| asks.ttl = Some(Duration::ZERO),
+        Code::InvalidHolder,
+    ),
+    (
+        |yard, _| yard.record.role = Role::new("wizard").unwrap(),
+        Code::InvalidRole,
+    ),
+    (|yard, _| yard.bind("ticket:42"), Code::ExternalBinding),
+    (
+        |yard, _| yard.record.lifecycle = Lifecycle::new("PAUSED").unwrap(),
+        Code::InvalidLifecycle,
+    ),
+    // The lease was granted to the same holder for the path that is recorded without this fault.
+    (
+        |yard, _| yard.record.path = TargetPath::new("/w/x").unwrap(),
+        Code::LeaseMismatch,
+    ),
+];
+
+// B71
+#[test]
+fn of_any_faults_the_earliest_gate_speaks() {
+    let keeper = keeper();
+    keeper.acquire(&first()).unwrap();
+    let (record, holder) = (keeper.record().unwrap(), first());
+    let policy = lease_core::LeasePolicy::process_bound();
+    let standing = Standing {
+        policy: &policy,
+        present: Some(record.present(lease_core::Locality::ThisMachine)),
+        seen: keeper.seen(&[]),
+    };
+    for chosen in 0_u32..1 << FAULTS.len() {
+        let (mut yard, mut asks) = (keeper.yard.clone(), Asks::default());
+        let is_chosen = |number: &usize| chosen & (1 << number) != 0;
+        for number in (0..FAULTS.len()).filter(is_chosen) {
+            FAULTS[number].0(&mut yard, &mut asks);
+        }
+        let mut request = Request::new(&holder);
+        request.expected_version = asks.version;
+        request.owner = asks.owner.as_ref();
+        request.described = asks.described.as_ref();
+        request.ttl = asks.ttl;
+        let told = admit(&request, &yard.view(), &roles, &standing).map_err(|told| told.code());
+        let earliest = (0..FAULTS.len())
+            .find(is_chosen)
+            .map(|number| FAULTS[number].1);
+        assert_eq!(told.err(), earliest, "faults {chosen:014b}");
+    }
 }
 
 // S31

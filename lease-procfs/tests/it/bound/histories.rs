@@ -180,20 +180,48 @@ fn the_old_runtime_fences_the_lease_that_took_over() {
     assert!(keeper.check(&successor).is_ok());
 }
 
+// S27
 #[test]
-fn a_malformed_binding_beside_a_valid_own_one_stores_no_lease() {
-    let mut keeper = keeper();
+fn a_malformed_binding_fails_the_request_alone_and_beside_a_valid_own_one() {
     let kind = binding::BindingKind::Agent;
-    let own = binding::RuntimeBinding::new(kind, None, &first()).unwrap();
-    keeper.yard.bind(&own.encode());
-    keeper.yard.bind("runtime:process-v1:{}");
-    assert_eq!(
-        told(keeper.acquire(&first())).0,
-        Code::InvalidRuntimeBinding
-    );
-    assert_eq!(keeper.record(), None);
-    keeper.yard.record.bindings.pop();
-    assert!(keeper.acquire(&first()).is_ok());
+    let own = binding::RuntimeBinding::new(kind, None, &first())
+        .unwrap()
+        .encode();
+    let twice = |key: &str| {
+        let start = own.find(&format!("\"{key}\":")).unwrap();
+        let end = start + own[start..].find([',', '}']).unwrap();
+        format!("{},{}", &own[..end], &own[start..])
+    };
+    let changed = |from: &str, to: &str| {
+        assert!(own.contains(from), "{from} in {own}");
+        own.replace(from, to)
+    };
+    let malformed = [
+        twice("kind"),
+        twice("lease_id"),
+        twice("pid"),
+        changed("\"kind\"", "\"more\":1,\"kind\""),
+        changed("\"pid\":4242", "\"pid\":true"),
+        changed("\"start_ticks\":987654", "\"start_ticks\":1.0"),
+    ];
+    for malformed in malformed {
+        for beside in [false, true] {
+            let mut keeper = keeper();
+            if beside {
+                keeper.yard.bind(&own);
+            }
+            keeper.yard.bind(&malformed);
+            let refused = keeper.acquire(&first()).unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidRuntimeBinding, "{malformed}");
+            let Refused::Binding(error) = refused else {
+                panic!("not the binding: {refused}");
+            };
+            assert_eq!(error.index, usize::from(beside));
+            assert_eq!(keeper.record(), None);
+            keeper.yard.record.bindings.pop();
+            assert!(keeper.acquire(&first()).is_ok());
+        }
+    }
 }
 
 // S24
