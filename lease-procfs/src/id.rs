@@ -251,12 +251,18 @@ impl fmt::Display for StartTicks {
 
 /// The name of a pid or time namespace, within one boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Namespace {
     /// The kernel's own number for it, which it gives only once in a boot (Linux 6.18).
-    Id(#[cfg_attr(feature = "serde", serde(with = "crate::wire::wide"))] u64),
+    Id(
+        #[cfg_attr(
+            feature = "serde",
+            serde(serialize_with = "crate::wire::wide::serialize")
+        )]
+        u64,
+    ),
     /// The inode of its file, on older kernels.
     ///
     /// That number is used again as soon as a namespace ends, so it proves a difference alone, and

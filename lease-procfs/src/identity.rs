@@ -20,6 +20,7 @@ pub struct ProcessIdentity {
     /// The boot it runs in.
     pub boot_id: BootId,
     /// Whether the describer saw that nothing is mounted over the boot id's file.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::wire::flag"))]
     pub boot_trusted: bool,
     /// Its number in `pid_namespace`.
     pub pid: Pid,

@@ -7,7 +7,9 @@ use std::str::FromStr;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, Serializer};
 
-use crate::id::{BootId, LaunchId, Pid, StartTicks, plain_number};
+use crate::id::{
+    BootId, LaunchId, Namespace, NamespaceInode, Pid, PidError, StartTicks, plain_number,
+};
 
 /// The largest integer that every JSON reader keeps: 2^53.
 const EXACT: u64 = 1 << 53;
@@ -43,6 +45,21 @@ pub(crate) mod wide_option {
     }
 }
 
+/// Reads a value, and says what should stand there without repeating what does: readers put that
+/// into their errors, and errors end up in logs.
+fn quietly<'de, T, D>(d: D, wanted: impl Display) -> Result<T, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    T::deserialize(d).map_err(|_repeats_it| D::Error::custom(wanted))
+}
+
+/// Reads `true` or `false`.
+pub(crate) fn flag<'de, D: Deserializer<'de>>(d: D) -> Result<bool, D::Error> {
+    quietly(d, "neither true nor false")
+}
+
 /// An integer that every reader keeps exactly.
 struct Wide(u64);
 
@@ -64,11 +81,12 @@ impl<'de> Deserialize<'de> for Wide {
             Number(u64),
             Text(Cow<'a, str>),
         }
-        match Either::deserialize(d)? {
+        let wanted = "not a plain decimal number of 64 bits";
+        match quietly(d, wanted)? {
             Either::Number(number) => Ok(Self(number)),
             Either::Text(text) => plain_number(&text)
                 .map(Self)
-                .ok_or_else(|| D::Error::custom("not a plain decimal number of 64 bits")),
+                .ok_or_else(|| D::Error::custom(wanted)),
         }
     }
 }
@@ -93,7 +111,24 @@ impl Serialize for Pid {
 
 impl<'de> Deserialize<'de> for Pid {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Self::new(i64::deserialize(d)?).map_err(D::Error::custom)
+        let number: i64 = quietly(d, PidError::NotANumber)?;
+        Self::new(number).map_err(D::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for Namespace {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum Form {
+            Id(Wide),
+            Inode(NamespaceInode),
+        }
+        let form = quietly(d, "namespace is neither an id nor an inode of a namespace")?;
+        Ok(match form {
+            Form::Id(Wide(id)) => Self::Id(id),
+            Form::Inode(inode) => Self::Inode(inode),
+        })
     }
 }
 
@@ -127,6 +162,6 @@ where
     D: Deserializer<'de>,
     T: FromStr<Err: Display>,
 {
-    let text = Cow::<'de, str>::deserialize(d)?;
+    let text: Cow<'de, str> = quietly(d, "not a text")?;
     text.parse().map_err(D::Error::custom)
 }

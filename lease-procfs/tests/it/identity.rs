@@ -430,6 +430,28 @@ proptest! {
     }
 
     #[test]
+    fn any_text_is_refused_at_a_place_in_it_and_is_not_repeated(
+        parts in prop::collection::vec(
+            prop::sample::select(vec![
+                "boot=", BOOT, "trust=", "yes", "no", "pid=", "4242", "start=", "987654", "pidfd=",
+                "pidns=id.", "timens=inode.", ".", "launch=", LAUNCH, " ", "=", "\n", "\0", "é",
+                "SECRET",
+            ]),
+            0..24,
+        ),
+    ) {
+        let text = parts.concat();
+        match text.parse::<ProcessIdentity>() {
+            Ok(identity) => prop_assert_eq!(identity.to_string(), text),
+            Err(error) => {
+                prop_assert!(text.is_char_boundary(error.at), "{}", error);
+                let said = format!("{error} {error:?}");
+                prop_assert!(!said.contains("SECRET") && !said.contains("4242"), "{}", said);
+            }
+        }
+    }
+
+    #[test]
     fn matching_is_the_same_both_ways_round(ours in any_identity(), theirs in any_identity()) {
         prop_assert_eq!(ours.matches(&theirs), theirs.matches(&ours));
     }
@@ -479,6 +501,31 @@ mod wire {
                 serde_json::from_str::<ProcessIdentity>(&changed).is_err(),
                 "{changed}"
             );
+        }
+    }
+
+    #[test]
+    fn json_with_a_value_of_another_kind_is_refused_at_its_place_and_not_repeated() {
+        let whole = serde_json::to_value(whole()).unwrap();
+        let wrong = [
+            serde_json::json!("SECRET"),
+            serde_json::json!(["SECRET"]),
+            serde_json::json!({ "SECRET": "SECRET" }),
+            serde_json::json!(1.25),
+            serde_json::json!(-77),
+        ];
+        for field in whole.as_object().unwrap().keys() {
+            for value in &wrong {
+                let mut changed = whole.clone();
+                changed[field] = value.clone();
+                let text = changed.to_string();
+                let error = serde_json::from_str::<ProcessIdentity>(&text).unwrap_err();
+                let said = error.to_string();
+                assert!(error.line() == 1 && error.column() > 0, "{field}: {said}");
+                for raw in ["SECRET", "1.25", "77"] {
+                    assert!(!said.contains(raw), "{field}: {said}");
+                }
+            }
         }
     }
 
