@@ -41,6 +41,38 @@
 //! tick in which it started. From another pid namespace, through a `/proc` that is not ours, or
 //! where the boot id may be covered by a mount, nothing is looked up at all.
 //!
+//! # Waiting for an end
+//!
+//! A [`DeathWatch`] tells of deaths as they happen, of strangers as well as of children, without a
+//! thread and without asking again and again. One descriptor a process; an event loop polls the
+//! watch itself. A [`KeptProcess`] answers about one process with one system call.
+//!
+//! ```
+//! use lease_core::Locality::ThisMachine;
+//! use lease_procfs::{DeathWatch, Found, ProcFs, ProcessIdentity};
+//!
+//! # #[cfg(target_os = "linux")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # if !lease_procfs::Kernel::detect().pidfd { return Ok(()) }
+//! let proc = ProcFs::system();
+//! let mut child = std::process::Command::new("sleep").arg("1000").spawn()?;
+//! let process = ProcessIdentity::of(&proc, child.id().to_string().parse()?)?;
+//!
+//! let deaths = DeathWatch::new(&proc)?;
+//! match deaths.watch(&process, ThisMachine)? {
+//!     Found::Running(_id) => child.kill()?,
+//!     Found::Gone(proof) => panic!("it was just started: {proof:?}"),
+//! }
+//! for death in deaths.wait(None)? {
+//!     assert_eq!(death.process(), &process);
+//! }
+//! child.wait()?; // It is still there to be reaped.
+//! # Ok(())
+//! # }
+//! # #[cfg(not(target_os = "linux"))]
+//! # fn main() {}
+//! ```
+//!
 //! # What is left of its work
 //!
 //! A launcher may be gone although its child is still at work. Where the policy asks, a holder that
@@ -72,7 +104,8 @@
 //!
 //! # Where to start reading
 //!
-//! `verdict.rs`, then `facts.rs`, then `identity.rs`; `linux.rs` gathers the facts.
+//! `verdict.rs`, then `facts.rs`, then `identity.rs`; `linux.rs` gathers the facts, and
+//! `watch/deaths.rs` waits.
 
 pub mod binding;
 pub mod bound;

@@ -1,13 +1,15 @@
-//! How many system calls a verdict takes, counted by strace.
+//! How many system calls a verdict takes, counted by strace, and how much memory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use lease_core::Locality::ThisMachine;
 use lease_procfs::{DeathWatch, Found, KeptProcess, ProcFs, ProcLiveness, ProcessIdentity};
 
 use crate::rig::{Kernels, has_pidfs, not_run};
+use crate::sys::allocations;
 
 const FEW: i64 = 1_000;
 const MANY: i64 = 3_000;
@@ -135,6 +137,30 @@ fn a_verdict_by_ticks_takes_six_calls() {
         ("close", 2),
     ];
     assert_calls(counted, &expected);
+}
+
+#[test]
+fn a_verdict_asks_for_no_memory() {
+    let kernels = Kernels::new();
+    for proc in kernels.each() {
+        let own = ProcessIdentity::own(proc).unwrap();
+        let liveness = ProcLiveness::new(proc.clone());
+        let judge = || assert_eq!(liveness.judge(&own, ThisMachine).name(), "alive");
+        judge();
+        assert_eq!(allocations(judge), 0, "{:?}", proc.kernel());
+    }
+    let own = ProcessIdentity::own(&kernels.pidfd).unwrap();
+    let found = KeptProcess::open(&kernels.pidfd, &own, ThisMachine).unwrap();
+    let Found::Running(kept) = found else {
+        panic!("it runs");
+    };
+    let deaths = DeathWatch::new(&kernels.pidfd).unwrap();
+    let _watched = deaths.watch(&own, ThisMachine).unwrap();
+    let asked = allocations(|| {
+        assert_eq!(kept.verdict().name(), "alive");
+        assert!(deaths.wait(Some(Duration::ZERO)).unwrap().is_empty());
+    });
+    assert_eq!(asked, 0);
 }
 
 fn kept(rounds: i64) {

@@ -4,6 +4,8 @@
     reason = "fork, clone3 and friends; the children touch only what fork leaves sound"
 )]
 
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -177,6 +179,51 @@ pub(crate) fn become_user(user: u32) {
             | libc::setresuid(user, user, user)
     };
     assert_eq!(refused, 0, "{}", io::Error::last_os_error());
+}
+
+/// Lets a signal that is sent to this process interrupt its system calls.
+pub(crate) fn be_interrupted_by_usr1() {
+    extern "C" fn nothing(_signal: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = nothing;
+    // SAFETY: a handler that does nothing, and no flag that would restart a call.
+    let failed = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as libc::sighandler_t;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut())
+    };
+    assert_eq!(failed, 0, "{}", io::Error::last_os_error());
+}
+
+/// Counts how often a thread asks for memory.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; the count is a plain cell without a
+// destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Returns how often this thread asks for memory while it does something.
+pub(crate) fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
 }
 
 fn raw(pid: Pid) -> rustix::process::Pid {

@@ -245,6 +245,41 @@ fn a_call_from_another_thread_ends_a_wait() {
 }
 
 #[test]
+fn a_wait_ends_when_its_time_is_over_and_not_when_a_signal_comes() {
+    let mut waiting = Child::fork(|| {
+        sys::be_interrupted_by_usr1();
+        let (proc, deaths) = watches().remove(0);
+        let own = rustix::process::getpid();
+        let (mut wait, go) = std::io::pipe().unwrap();
+        let interrupter = Child::fork(|| {
+            for _ in 0..50 {
+                rustix::process::kill_process(own, Signal::USR1).unwrap();
+                crate::live::nap();
+            }
+            (&go).write_all(&[1]).unwrap();
+            sys::wait_for_ever();
+        });
+        let process = ProcessIdentity::of(&proc, interrupter.pid()).unwrap();
+        watch(&deaths, &process);
+        assert!(
+            deaths
+                .wait(Some(Duration::from_millis(20)))
+                .unwrap()
+                .is_empty()
+        );
+        // Each signal ends the system call, and none the wait.
+        let killer = Child::fork(|| {
+            wait.read_exact(&mut [0]).unwrap();
+            interrupter.signal(Signal::KILL);
+            sys::wait_for_ever();
+        });
+        assert_eq!(only(deaths.wait(LONG).unwrap()).process(), &process);
+        drop(killer);
+    });
+    assert!(waiting.reap(), "the child's assertions hold");
+}
+
+#[test]
 fn a_process_watched_by_another_thread_ends_a_wait() {
     let (proc, deaths) = watches().remove(0);
     std::thread::scope(|scope| {
