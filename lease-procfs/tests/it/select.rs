@@ -233,6 +233,13 @@ fn an_ancestor_that_changes_during_the_look_is_refused() {
         tree.serve("300/stat", &forms.cloned().collect::<Vec<_>>());
         assert_eq!(refused(&tree.proc(), "ancestor:codex"), said, "{count}");
     }
+    // Only the description is about somebody else.
+    let tree = Tree::new("changes-back", &chain);
+    tree.serve(
+        "300/stat",
+        &[&old, &old, &new, &new, &old].map(Clone::clone),
+    );
+    assert_eq!(refused(&tree.proc(), "ancestor:codex"), changed);
     let tree = Tree::new("changes-never", &chain);
     tree.serve("300/stat", std::slice::from_ref(&old));
     let holder = found(&tree.proc(), "ancestor:codex");
