@@ -9,6 +9,7 @@ use lease_core::RecordClass;
 use crate::busy::{Adopted, AdoptionCause};
 use crate::error::Step;
 use crate::fault::{FaultPoint, Faults};
+use crate::gate::Gate;
 use crate::legacy::Legacy;
 use crate::limits::{RECORD_BYTES, RECORD_READ_BYTES};
 use crate::record::{self, Content, LastWriter};
@@ -27,7 +28,7 @@ struct Own {
     descriptor: OwnedFd,
     file: FileId,
     /// A second description of the same file, whose lock only wakes.
-    gate: Option<OwnedFd>,
+    gate: Option<Gate>,
 }
 
 /// What the fence saw.
@@ -168,23 +169,29 @@ impl RecordFile {
         Ok(())
     }
 
-    /// Takes the gate if that is possible at once. Returns whether it was.
+    /// Closes the gate behind us if that is possible at once. Returns whether it was.
     pub(crate) fn close_gate(&mut self, path: &Path) -> bool {
         let Some(own) = &mut self.own else {
             return false;
         };
         if own.gate.is_none() {
-            own.gate = sys::open(path, Opening::ReadOnly)
-                .ok()
-                .filter(|gate| sys::look_at(gate).is_ok_and(|found| found.id == own.file));
+            own.gate = Gate::at(path).filter(|gate| gate.is_on(own.file));
         }
-        own.gate.as_ref().is_some_and(sys::try_gate)
+        own.gate.as_ref().is_some_and(Gate::try_close)
+    }
+
+    /// Keeps a gate that is closed already, if it is one on our record.
+    pub(crate) fn keep_gate(&mut self, gate: Gate) {
+        match &mut self.own {
+            Some(own) if gate.is_on(own.file) => own.gate = Some(gate),
+            Some(_) | None => gate.open(),
+        }
     }
 
     /// Opens the gate again, which wakes whoever waits at it.
     pub(crate) fn open_gate(&self) {
         if let Some(gate) = self.own.as_ref().and_then(|own| own.gate.as_ref()) {
-            sys::leave_gate(gate);
+            gate.open();
         }
     }
 

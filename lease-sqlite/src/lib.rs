@@ -57,6 +57,7 @@ mod clock;
 mod error;
 mod fault;
 mod fence;
+mod gate;
 mod hold;
 mod legacy;
 pub mod limits;

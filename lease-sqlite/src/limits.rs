@@ -17,5 +17,15 @@ pub const POLL: Duration = Duration::from_millis(25);
 /// The shortest time between two attempts, so that somebody who never waits leaves a gap to win.
 pub const POLL_FLOOR: Duration = Duration::from_millis(1);
 
+/// How often a waiter tries the kernel lock although nobody has woken it.
+pub(crate) const BEAT: Duration = Duration::from_millis(250);
+
+/// How many times in a row the gate lets one of us through before a poll interval is left free, so
+/// that somebody who polls gets in.
+pub(crate) const HANDOVERS_IN_A_ROW: u32 = 10;
+
+/// How long the thread at the gate stays when nobody waits.
+pub(crate) const DOORMAN_IDLE: Duration = Duration::from_secs(5);
+
 /// How often a moved mutex is opened anew within one attempt.
 pub(crate) const REOPENINGS: u32 = 3;

@@ -6,10 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::clock::Timing;
 use crate::error::{AcquireError, OpenError, ReleaseError};
 #[cfg(feature = "test-util")]
 use crate::fault::FaultPoint;
@@ -20,7 +18,7 @@ use crate::path::Paths;
 use crate::record::LastWriter;
 use crate::state::State;
 use crate::sys::Image;
-use crate::wait::{self, WaitBudget};
+use crate::wait::{self, Line, WaitBudget};
 
 /// A lock that may be taken. It is no hold.
 ///
@@ -96,6 +94,13 @@ impl WriteLock {
         self.shared.state().faults.arm(point, error_number);
     }
 
+    /// Returns how many threads of this process stand in line.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.line.waiting()
+    }
+
     /// Runs a statement on the mutex's connection, behind the lock's back.
     ///
     /// # Errors
@@ -125,8 +130,8 @@ pub(crate) struct Shared {
     pub(crate) paths: Paths,
     image: Image,
     state: Mutex<State>,
-    /// Told when a hold of this process ends.
-    freed: Condvar,
+    /// Who of this process waits.
+    pub(crate) line: Line,
 }
 
 /// Every path in use.
@@ -146,7 +151,7 @@ impl Shared {
             paths,
             image: present,
             state: Mutex::default(),
-            freed: Condvar::new(),
+            line: Line::default(),
         });
         table.insert(shared.paths.record.clone(), Arc::downgrade(&shared));
         shared
@@ -167,27 +172,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a hold of this process ends, or the time is over.
-    pub(crate) fn rest(&self, time: Duration, timing: &dyn Timing) {
-        let state = self.state();
-        if state.is_held() {
-            drop(self.freed.wait_timeout(state, time));
-        } else {
-            drop(state);
-            timing.sleep(time);
-        }
-    }
-
     /// Ends one entry of a hold.
     pub(crate) fn leave(&self, number: u64) -> Result<Released, ReleaseError> {
         if self.check_image().is_err() {
             return Ok(Released::Inherited);
         }
-        let outcome = self.state().leave(number);
-        if !matches!(outcome, Ok(depth) if depth > 0) {
-            self.freed.notify_one();
-        }
-        match outcome {
+        match self.state().leave(number) {
             Ok(0) => Ok(Released::Lock),
             Ok(depth) => Ok(Released::Depth(depth)),
             Err(source) => Err(ReleaseError {

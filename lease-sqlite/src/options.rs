@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock::{SystemTiming, Timing};
 use crate::error::OpenError;
 use crate::legacy::Legacy;
-use crate::limits::{POLL, POLL_FLOOR};
+use crate::limits::{BEAT, POLL, POLL_FLOOR};
 use crate::lock::WriteLock;
 use crate::path::{self, Paths};
 
@@ -24,6 +24,8 @@ pub struct LockOptions {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) poll: Duration,
+    /// How often a waiter looks although nothing wakes it.
+    pub(crate) beat: Duration,
     pub(crate) role: String,
     pub(crate) argv0: String,
     pub(crate) purpose: Option<String>,
@@ -48,6 +50,7 @@ impl LockOptions {
             any_file_system: false,
             settings: Settings {
                 poll: POLL,
+                beat: BEAT,
                 role: "unknown".to_owned(),
                 argv0: program(),
                 purpose: None,
@@ -92,6 +95,13 @@ impl LockOptions {
     /// Sets how long to wait between two attempts. Range: at least 1 ms; 25 ms if nothing is said.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.settings.poll = poll.max(POLL_FLOOR);
+        self
+    }
+
+    /// Sets how often a waiter looks although nothing wakes it.
+    #[cfg(feature = "test-util")]
+    pub const fn beat(mut self, beat: Duration) -> Self {
+        self.settings.beat = beat;
         self
     }
 

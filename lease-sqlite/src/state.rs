@@ -13,6 +13,7 @@ use crate::busy::{self, Adopted, Looks};
 use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
 use crate::fault::{FaultPoint, Faults};
 use crate::fence::{self, Adoption, RecordFile};
+use crate::gate::Gate;
 use crate::hold::Granted;
 use crate::limits::{RECORD_BYTES, REOPENINGS};
 use crate::mutex::{Begun, MutexFile};
@@ -33,6 +34,8 @@ pub(crate) struct State {
     /// How many mutexes were made or opened.
     mutexes: u64,
     looks: Looks,
+    /// Somebody whose record has none of our fields: it polls, and knows no gate.
+    has_seen_peer: bool,
     liveness: Option<ProcLiveness>,
     buffer: Vec<u8>,
     pub(crate) faults: Faults,
@@ -99,8 +102,13 @@ impl State {
         self.mutex.as_ref()
     }
 
-    pub(crate) const fn is_held(&self) -> bool {
-        self.hold.is_some()
+    pub(crate) const fn has_seen_peer(&self) -> bool {
+        self.has_seen_peer
+    }
+
+    /// Keeps the gate that let the present hold through.
+    pub(crate) fn keep_gate(&mut self, gate: Gate) {
+        self.record.keep_gate(gate);
     }
 
     /// Tries once; never waits.
@@ -319,6 +327,9 @@ impl State {
             paths, settings, ..
         } = request;
         let holder = fence::last_writer(&paths.record);
+        self.has_seen_peer |= holder
+            .as_ref()
+            .is_some_and(|holder| holder.identity.is_none());
         let locked_by = self.mutex.as_ref().and_then(MutexFile::locked_by);
         let now = settings.timing.now();
         let is_same = self.looks.look(holder.as_ref(), now, settings.poll);

@@ -12,11 +12,13 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use lease_procfs::Pid;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::process::{Flock, FlockOffsetType, FlockType};
+use rustix::process::{Flock, FlockOffsetType, FlockType, PidfdFlags};
 
 /// Which file: equal only for one inode of one device.
 ///
@@ -176,6 +178,56 @@ pub(crate) fn try_gate(file: impl AsFd) -> bool {
 pub(crate) fn leave_gate(file: impl AsFd) {
     // It cannot fail for an open descriptor, and nothing depends on it: the gate only wakes.
     let _outcome = rustix::fs::flock(file, FlockOperation::Unlock);
+}
+
+/// Waits at the gate until it is ours; `false` if there are no such locks here.
+pub(crate) fn wait_gate(file: impl AsFd) -> bool {
+    loop {
+        match rustix::fs::flock(file.as_fd(), FlockOperation::LockExclusive) {
+            Ok(()) => return true,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Something that one thread rings and another one hears while it waits for other things too.
+#[derive(Debug)]
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(rustix::event::eventfd(0, flags)?))
+    }
+
+    pub(crate) fn ring(&self) {
+        // It fails only when it has been rung too often to count, and then it rings.
+        let _written = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn quiet(&self) {
+        // It fails when it does not ring.
+        let _read = rustix::io::read(&self.0, &mut [0; size_of::<u64>()]);
+    }
+}
+
+/// Opens a process, to see when it ends. `None` if it has ended, or the kernel has no such thing.
+pub(crate) fn watch(pid: Pid) -> Option<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(pid.get())?;
+    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Waits for a ring, for the end of a process, or until the time is over. It may return early.
+pub(crate) fn wait_any(bell: &Bell, process: Option<&OwnedFd>, time: Duration) {
+    let timeout = Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    };
+    let mut events = vec![PollFd::new(&bell.0, PollFlags::IN)];
+    events.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
+    // A signal ends it early, and whoever waits looks again.
+    let _outcome = poll(&mut events, Some(&timeout));
 }
 
 /// What a file system is called, by its number.

@@ -1,14 +1,21 @@
 //! Waiting: one deadline, whatever is in the way, and a last attempt at it.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use lease_core::BusyReason;
 
 use crate::busy::Busy;
 use crate::error::AcquireError;
+use crate::gate::{Doorman, Gate};
 use crate::hold::{Hold, Lane};
+use crate::limits::HANDOVERS_IN_A_ROW;
 use crate::lock::Shared;
 use crate::options::Settings;
 use crate::state::{Attempt, InTheWay, Request};
+use crate::sys;
 
 /// How long a caller is ready to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +40,101 @@ impl WaitBudget {
     }
 }
 
+/// Who of this process waits for one path, in the order in which they came.
+///
+/// Only the first one waits outside: at the gate, for the end of the holder, and at a slow beat.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    queue: Mutex<Queue>,
+    moved: Condvar,
+    doorman: OnceLock<Option<Doorman>>,
+    /// How many were let through by the gate since a poll interval was left free.
+    in_a_row: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    next: u64,
+    waiting: VecDeque<u64>,
+}
+
+impl Line {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue().waiting.len()
+    }
+
+    fn doorman(&self) -> Option<&Doorman> {
+        self.doorman.get_or_init(Doorman::new).as_ref()
+    }
+}
+
+/// A place in the line, left when it is dropped.
+struct Place<'a> {
+    line: &'a Line,
+    number: u64,
+}
+
+impl<'a> Place<'a> {
+    fn join(line: &'a Line) -> Self {
+        let mut queue = line.queue();
+        let number = queue.next;
+        queue.next = number.saturating_add(1);
+        queue.waiting.push_back(number);
+        Self { line, number }
+    }
+
+    /// Waits until everybody ahead is gone, or the time is over. Returns whether it is first.
+    fn wait_turn(&self, time: Option<Duration>) -> bool {
+        let is_later = |queue: &mut Queue| queue.waiting.front() != Some(&self.number);
+        let queue = self.line.queue();
+        let moved = &self.line.moved;
+        let mut queue = match time {
+            Some(time) => {
+                let outcome = moved.wait_timeout_while(queue, time, is_later);
+                outcome.unwrap_or_else(PoisonError::into_inner).0
+            }
+            None => {
+                let outcome = moved.wait_while(queue, is_later);
+                outcome.unwrap_or_else(PoisonError::into_inner)
+            }
+        };
+        !is_later(&mut queue)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.line.queue();
+        let was_first = queue.waiting.front() == Some(&self.number);
+        queue.waiting.retain(|number| *number != self.number);
+        let is_empty = queue.waiting.is_empty();
+        drop(queue);
+        if was_first
+            && is_empty
+            && let Some(doorman) = self.line.doorman()
+        {
+            doorman.dismiss();
+        }
+        self.line.moved.notify_all();
+    }
+}
+
+/// One caller who waits.
+struct Waiter<'a> {
+    shared: &'a Arc<Shared>,
+    settings: &'a Settings,
+    request: Request<'a>,
+    budget: WaitBudget,
+    started: Duration,
+    /// Let through by the gate in vain: one poll interval without it.
+    is_pausing: bool,
+}
+
 /// Takes the lock, waiting within the budget.
 pub(crate) fn acquire(
     shared: &Arc<Shared>,
@@ -46,41 +148,149 @@ pub(crate) fn acquire(
         settings,
         lane: lane.number(),
     };
-    let started = settings.timing.now();
-    let mut contended = false;
-    loop {
-        let in_the_way = match shared.state().attempt(request)? {
-            Attempt::Granted(number, mut granted) => {
-                granted.contended = contended;
-                if contended {
-                    granted.waited = settings.timing.now().saturating_sub(started);
-                }
-                return Ok(Hold::new(Arc::clone(shared), number, granted));
-            }
-            Attempt::Busy(in_the_way) => in_the_way,
-        };
-        let waited = settings.timing.now().saturating_sub(started);
-        let left = budget.left(waited);
-        if left.is_some_and(|left| left.is_zero()) {
-            return Err(refused(shared, *in_the_way, waited));
-        }
-        contended = true;
-        let time = left.map_or(settings.poll, |left| left.min(settings.poll));
-        if settings.is_timing_given {
-            settings.timing.sleep(time);
-        } else {
-            shared.rest(time, &*settings.timing);
-        }
+    let mut waiter = Waiter {
+        shared,
+        settings,
+        request,
+        budget,
+        started: settings.timing.now(),
+        is_pausing: false,
+    };
+    // Bound first: a guard in the head of a `match` would live to its end, across every wait.
+    let first = shared.state().attempt(request)?;
+    match first {
+        Attempt::Granted(number, granted) => Ok(Hold::new(Arc::clone(shared), number, granted)),
+        Attempt::Busy(in_the_way) if settings.is_timing_given => waiter.poll(in_the_way),
+        Attempt::Busy(in_the_way) => waiter.stand(in_the_way),
     }
 }
 
-fn refused(shared: &Shared, in_the_way: InTheWay, waited: Duration) -> AcquireError {
-    AcquireError::Busy(Box::new(Busy {
-        lock_path: shared.paths.record.clone(),
-        holder: in_the_way.holder,
-        reason: in_the_way.reason,
-        size: in_the_way.size,
-        locked_by: in_the_way.locked_by,
-        waited,
-    }))
+impl Waiter<'_> {
+    /// Tries at 0, poll, 2 poll, .. and at the deadline.
+    fn poll(&mut self, mut in_the_way: Box<InTheWay>) -> Result<Hold, AcquireError> {
+        loop {
+            let left = self.left();
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(self.refused(*in_the_way));
+            }
+            self.settings
+                .timing
+                .sleep(at_most(self.settings.poll, left));
+            in_the_way = match self.try_again(None)? {
+                Ok(hold) => return Ok(hold),
+                Err(in_the_way) => in_the_way,
+            };
+        }
+    }
+
+    /// Waits in the line of this process, and as its first one for a sign from outside.
+    fn stand(&mut self, mut in_the_way: Box<InTheWay>) -> Result<Hold, AcquireError> {
+        if self.left().is_some_and(|left| left.is_zero()) {
+            return Err(self.refused(*in_the_way));
+        }
+        let place = Place::join(&self.shared.line);
+        loop {
+            let mut passed = None;
+            if place.wait_turn(self.left()) {
+                passed = self.wait_outside(&in_the_way);
+            }
+            in_the_way = match self.try_again(passed)? {
+                Ok(hold) => return Ok(hold),
+                Err(in_the_way) => in_the_way,
+            };
+            if self.left().is_some_and(|left| left.is_zero()) {
+                return Err(self.refused(*in_the_way));
+            }
+        }
+    }
+
+    /// Waits for the gate, the end of the holder, or the next beat.
+    fn wait_outside(&mut self, in_the_way: &InTheWay) -> Option<Gate> {
+        let line = &self.shared.line;
+        let poll = at_most(self.settings.poll, self.left());
+        let Some(doorman) = line.doorman() else {
+            self.settings.timing.sleep(poll);
+            return None;
+        };
+        let is_kernel = matches!(in_the_way.reason, BusyReason::Kernel(_));
+        let pauses = std::mem::take(&mut self.is_pausing);
+        let has_gate = is_kernel && !pauses && doorman.go(&self.request.paths.record);
+        let time = if has_gate {
+            at_most(jittered(self.settings.beat), self.left())
+        } else {
+            poll
+        };
+        let holder = in_the_way.locked_by.and_then(sys::watch);
+        sys::wait_any(doorman.bell(), holder.as_ref(), time);
+        let passed = doorman.passed()?;
+        let in_a_row = line.in_a_row.fetch_add(1, Ordering::Relaxed);
+        if in_a_row >= HANDOVERS_IN_A_ROW && self.shared.state().has_seen_peer() {
+            line.in_a_row.store(0, Ordering::Relaxed);
+            passed.open();
+            self.settings
+                .timing
+                .sleep(at_most(self.settings.poll, self.left()));
+            return None;
+        }
+        Some(passed)
+    }
+
+    /// Tries once more, perhaps let through by the gate.
+    fn try_again(
+        &mut self,
+        passed: Option<Gate>,
+    ) -> Result<Result<Hold, Box<InTheWay>>, AcquireError> {
+        let mut state = self.shared.state();
+        let outcome = state.attempt(self.request);
+        let is_granted = matches!(outcome, Ok(Attempt::Granted(..)));
+        match passed {
+            Some(gate) if is_granted => state.keep_gate(gate),
+            Some(gate) => {
+                gate.open();
+                self.is_pausing = true;
+            }
+            None => {}
+        }
+        drop(state);
+        match outcome? {
+            Attempt::Granted(number, mut granted) => {
+                granted.contended = true;
+                granted.waited = self.waited();
+                Ok(Ok(Hold::new(Arc::clone(self.shared), number, granted)))
+            }
+            Attempt::Busy(in_the_way) => Ok(Err(in_the_way)),
+        }
+    }
+
+    fn waited(&self) -> Duration {
+        self.settings.timing.now().saturating_sub(self.started)
+    }
+
+    fn left(&self) -> Option<Duration> {
+        self.budget.left(self.waited())
+    }
+
+    fn refused(&self, in_the_way: InTheWay) -> AcquireError {
+        AcquireError::Busy(Box::new(Busy {
+            lock_path: self.shared.paths.record.clone(),
+            holder: in_the_way.holder,
+            reason: in_the_way.reason,
+            size: in_the_way.size,
+            locked_by: in_the_way.locked_by,
+            waited: self.waited(),
+        }))
+    }
+}
+
+fn at_most(time: Duration, left: Option<Duration>) -> Duration {
+    left.map_or(time, |left| left.min(time))
+}
+
+/// A time, a quarter of it less or more, so that waiters do not march in step.
+fn jittered(time: Duration) -> Duration {
+    let random = sys::random().unwrap_or(0) % 100;
+    let percent = u32::try_from(random).unwrap_or(0).saturating_add(150);
+    time.saturating_mul(percent)
+        .checked_div(200)
+        .unwrap_or(time)
 }

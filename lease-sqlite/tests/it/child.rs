@@ -1,12 +1,13 @@
 //! What a second process does: the test program, run again with this one test and an order to obey.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::io::stdin;
 use std::time::Duration;
 
 use lease_sqlite::{AcquireError, Hold, LockOptions, WaitBudget};
 
-use crate::rig::{answer, orders};
+use crate::rig::{BOUND, answer, orders};
 
 /// Runs in every test run, where it has no orders and does nothing.
 #[test]
@@ -20,6 +21,7 @@ fn obeys_orders() {
         .open(database)
         .unwrap();
     let mut holds = VecDeque::new();
+    let mut peer = None;
     answer("ready");
     for order in stdin().lines() {
         let order = order.unwrap();
@@ -40,6 +42,24 @@ fn obeys_orders() {
                 }
                 answer("done");
             }
+            "rounds" => {
+                let inside = lock.lock_path().with_extension("inside");
+                for _round in 0..rest.parse().unwrap() {
+                    let hold = lock.acquire(WaitBudget::Within(BOUND)).unwrap();
+                    // Fails if anybody else is inside.
+                    drop(fs::File::create_new(&inside).unwrap());
+                    fs::remove_file(&inside).unwrap();
+                    hold.release().unwrap();
+                }
+                answer("done");
+            }
+            // What a peer does that knows neither gate nor our fields.
+            "peer" => {
+                let mutex = rusqlite::Connection::open(lock.mutex_path()).unwrap();
+                mutex.execute_batch("BEGIN EXCLUSIVE").unwrap();
+                answer("held");
+                peer = Some(mutex);
+            }
             "entries" => {
                 let hold = lock.acquire(WaitBudget::NOW).unwrap();
                 for _entry in 0..rest.parse().unwrap() {
@@ -48,7 +68,10 @@ fn obeys_orders() {
                 hold.release().unwrap();
                 answer("done");
             }
-            "quit" => return,
+            "quit" => {
+                drop(peer.take());
+                return;
+            }
             _ => answer("what?"),
         }
     }

@@ -11,6 +11,8 @@ mod faults;
 #[cfg(test)]
 mod fence;
 #[cfg(test)]
+mod gate;
+#[cfg(test)]
 mod handles;
 #[cfg(test)]
 mod mutex;

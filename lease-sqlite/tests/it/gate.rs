@@ -1,0 +1,177 @@
+//! Waking: who lets go, or dies, lets the next one in without a poll.
+
+use std::thread::scope;
+
+use lease_sqlite::{Lane, WaitBudget};
+
+use crate::rig::{BOUND, Place, Writer, now, within};
+
+#[cfg(feature = "test-util")]
+mod alone {
+    use std::fs;
+    use std::thread::scope;
+    use std::time::Duration;
+
+    use lease_sqlite::{AcquireError, LockOptions, WriteLock};
+
+    use crate::rig::{BOUND, Place, Writer, now, until, within};
+
+    /// Nothing but the thing under test wakes it within the bound.
+    fn deaf(place: &Place) -> WriteLock {
+        let never = BOUND.saturating_mul(100);
+        let options = LockOptions::new().poll(never).beat(never);
+        options.open(place.database()).unwrap()
+    }
+
+    fn until_waiting(lock: &WriteLock) {
+        until("somebody waits", || lock.waiting() > 0);
+    }
+
+    #[test]
+    fn a_release_of_another_process_wakes_a_waiter() {
+        let place = Place::new();
+        let lock = deaf(&place);
+        let mut other = Writer::start(&place);
+        for _round in 0..20 {
+            assert_eq!(other.does("acquire 0"), "granted depth=1");
+            scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let hold = lock.acquire(within(BOUND)).unwrap();
+                    hold.check().unwrap();
+                    hold.granted().contended
+                });
+                until_waiting(&lock);
+                assert_eq!(other.does("release"), "Some(Ok(Lock))");
+                assert!(waiter.join().unwrap());
+            });
+        }
+    }
+
+    #[test]
+    fn a_release_of_another_thread_wakes_a_waiter() {
+        let place = Place::new();
+        let lock = deaf(&place);
+        for _round in 0..20 {
+            let hold = now(&lock).unwrap();
+            scope(|scope| {
+                let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
+                until_waiting(&lock);
+                hold.release().unwrap();
+                waiter.join().unwrap().unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn the_death_of_a_holder_wakes_a_waiter() {
+        let place = Place::new();
+        let lock = deaf(&place);
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        scope(|scope| {
+            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
+            until_waiting(&lock);
+            other.kill();
+            waiter.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn the_death_of_a_peer_that_knows_no_gate_wakes_a_waiter() {
+        let place = Place::new();
+        let lock = deaf(&place);
+        now(&lock).unwrap().release().unwrap();
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("peer"), "held");
+        scope(|scope| {
+            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
+            until_waiting(&lock);
+            other.kill();
+            waiter.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_deadline_ends_a_wait_that_nothing_else_ends() {
+        let place = Place::new();
+        let lock = deaf(&place);
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        let time = Duration::from_millis(60);
+        let AcquireError::Busy(busy) = lock.acquire(within(time)).unwrap_err() else {
+            panic!("not busy");
+        };
+        assert!(busy.waited >= time && busy.waited < BOUND);
+        assert_eq!(lock.waiting(), 0);
+        // Whoever is left at the gate keeps nobody out.
+        assert_eq!(other.does("release"), "Some(Ok(Lock))");
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        assert_eq!(other.does("release"), "Some(Ok(Lock))");
+        now(&lock).unwrap().release().unwrap();
+    }
+
+    #[test]
+    fn a_record_that_is_removed_costs_a_beat_and_not_the_lock() {
+        let place = Place::new();
+        let beat = Duration::from_millis(20);
+        let options = LockOptions::new().poll(beat).beat(beat);
+        let lock = options.open(place.database()).unwrap();
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        scope(|scope| {
+            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
+            until_waiting(&lock);
+            fs::remove_file(place.record()).unwrap();
+            assert_eq!(other.does("release"), "Some(Ok(Lock))");
+            waiter.join().unwrap().unwrap();
+        });
+    }
+}
+
+#[test]
+fn everybody_gets_in_and_nobody_meets_another_inside() {
+    let place = Place::new();
+    let mut writers: Vec<Writer> = (0..6).map(|_| Writer::start(&place)).collect();
+    for writer in &mut writers {
+        writer.order("rounds 40");
+    }
+    for writer in &writers {
+        assert_eq!(writer.answer(), "done");
+    }
+}
+
+#[test]
+fn lanes_and_processes_share_one_lock() {
+    let place = Place::new();
+    let lock = place.lock();
+    let mut other = Writer::start(&place);
+    other.order("rounds 40");
+    scope(|scope| {
+        for _thread in 0..4 {
+            scope.spawn(|| {
+                for _round in 0..40 {
+                    let hold = lock.acquire_on(&Lane::new(), within(BOUND)).unwrap();
+                    let inside = lock.lock_path().with_extension("inside");
+                    drop(std::fs::File::create_new(&inside).unwrap());
+                    std::fs::remove_file(&inside).unwrap();
+                    hold.release().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(other.answer(), "done");
+    assert!(now(&lock).is_ok());
+}
+
+#[test]
+fn a_wait_for_ever_ends_with_a_grant() {
+    let place = Place::new();
+    let lock = place.lock();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    scope(|scope| {
+        let waiter = scope.spawn(|| lock.acquire(WaitBudget::Forever).map(drop));
+        other.order("release");
+        waiter.join().unwrap().unwrap();
+    });
+}
