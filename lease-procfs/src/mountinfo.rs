@@ -40,10 +40,10 @@ fn is_on_the_way(below: &[u8], file: &[u8]) -> bool {
 }
 
 /// The mounts that processes of one mount namespace see.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct MountTable(Vec<MountedAt>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct MountedAt {
     device: Vec<u8>,
     /// Which part of the file system is shown, and where: without a slash at the end.

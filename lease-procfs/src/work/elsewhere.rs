@@ -23,7 +23,7 @@ pub(crate) const fn read_links(_source: &Source) -> Result<Uses, ScanError> {
     Err(ScanError::Unsupported)
 }
 
-pub(crate) const fn read_maps(_source: &Source, _pids: &[Pid]) -> Result<Uses, ScanError> {
+pub(crate) const fn read_maps(_source: &Source, _links: &Uses) -> Result<Uses, ScanError> {
     Err(ScanError::Unsupported)
 }
 

@@ -143,7 +143,7 @@ impl Pass {
 
     fn maps(&self) -> Result<&Uses, ScanError> {
         kept(&self.maps, || {
-            system::read_maps(self.source()?, &self.links()?.pids)
+            system::read_maps(self.source()?, self.links()?)
         })
     }
 

@@ -27,6 +27,11 @@ impl Needle {
             UsedBy::WorkingDirectory | UsedBy::Descriptor => &self.link,
             UsedBy::Mapping => &self.map,
         };
+        // The last byte differs for nearly every path.
+        let last = needle.len().saturating_sub(1);
+        if !needle.is_empty() && path.get(last) != needle.last() {
+            return false;
+        }
         let Some(rest) = path.strip_prefix(needle.as_slice()) else {
             return false;
         };

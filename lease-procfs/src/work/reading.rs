@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, RawDir, openat, readlinkat_raw};
 use rustix::io::Errno;
 
 use super::group::GroupLiveness;
-use super::maps::mapped_path;
+use super::maps::{find_byte, mapped_path};
 use super::occupants::UsedBy;
 use super::pass::ScanError;
 use super::uses::{GroupRow, Groups, Uses};
@@ -95,12 +95,12 @@ impl Source {
         })
     }
 
-    /// Visits the processes in `pids`, and whoever was left by one that ended. Returns all of them.
+    /// Visits the processes in `pids`, and whoever was left by one that ended.
     fn each(
         &self,
         pids: &[Pid],
         mut visit: impl FnMut(Pid, Listed) -> Result<Seen, ScanError>,
-    ) -> Result<Vec<Pid>, ScanError> {
+    ) -> Result<(), ScanError> {
         let mut known = pids.to_vec();
         let mut fresh = pids.to_vec();
         let mut listed = Listed::Before;
@@ -121,7 +121,7 @@ impl Source {
             known.extend_from_slice(&fresh);
             known.sort_unstable();
         }
-        Ok(known)
+        Ok(())
     }
 }
 
@@ -146,20 +146,31 @@ enum Seen {
 /// Reads the working directories and descriptors of all.
 pub(crate) fn read_links(source: &Source) -> Result<Uses, ScanError> {
     let mut reader = Reader::new(source);
-    let pids = source.each(&source.pids, |pid, _listed| reader.links(pid))?;
-    Ok(reader.finish(pids))
+    // Without them the target has the name it was given, and no other.
+    let inode = reader.mount_namespace("self").unwrap_or(None);
+    let mounts = reader.mount_table("self").unwrap_or_default();
+    reader.uses.inodes.push(inode);
+    reader.uses.spaces.push(mounts);
+    source.each(&source.pids, |pid, _listed| reader.links(pid))?;
+    Ok(reader.finish())
 }
 
-/// Reads the mappings of these, and all of whoever comes after them.
-pub(crate) fn read_maps(source: &Source, pids: &[Pid]) -> Result<Uses, ScanError> {
+/// Reads the mappings of those whose links were read, and all of whoever comes after them.
+pub(crate) fn read_maps(source: &Source, links: &Uses) -> Result<Uses, ScanError> {
     let mut reader = Reader::new(source);
-    let pids = source.each(pids, |pid, listed| {
-        if listed == Listed::Since {
-            reader.links(pid)?;
+    reader.uses.inodes.clone_from(&links.inodes);
+    reader.uses.spaces.clone_from(&links.spaces);
+    let pids: Vec<_> = links.read.iter().map(|(pid, _space)| *pid).collect();
+    source.each(&pids, |pid, listed| {
+        match listed {
+            Listed::Before => reader.space = links.space_of(pid),
+            Listed::Since => {
+                reader.links(pid)?;
+            }
         }
         reader.maps(pid)
     })?;
-    Ok(reader.finish(pids))
+    Ok(reader.finish())
 }
 
 /// Reads the groups of all.
@@ -200,36 +211,27 @@ struct Reader<'a> {
     link: Vec<u8>,
     list: Vec<u8>,
     maps: Vec<u8>,
-    /// The inodes of the mount namespaces so far, in the order of their mounts in `uses`.
-    spaces: Vec<Option<u64>>,
-    /// Which of them the process that is read is in.
+    /// In which of the mount namespaces the process is that is read.
     space: usize,
     uses: Uses,
 }
 
 impl<'a> Reader<'a> {
     fn new(source: &'a Source) -> Self {
-        let mut reader = Self {
+        Self {
             root: source.root.as_fd(),
             name: Vec::new(),
             link: vec![0; LINK_BYTES],
             list: Vec::with_capacity(LIST_BYTES),
             maps: vec![0; MAPS_BYTES],
-            spaces: Vec::new(),
             space: 0,
             uses: Uses::default(),
-        };
-        // Without them the target has the name it was given, and no other.
-        let inode = reader.mount_namespace("self").unwrap_or(None);
-        let mounts = reader.mount_table("self").unwrap_or_default();
-        reader.spaces.push(inode);
-        reader.uses.spaces.push(mounts);
-        reader
+        }
     }
 
-    fn finish(self, pids: Vec<Pid>) -> Uses {
+    fn finish(self) -> Uses {
         let mut uses = self.uses;
-        uses.pids = pids;
+        uses.read.sort_unstable();
         uses.unreadable.sort_unstable();
         uses.unreadable.dedup();
         uses
@@ -237,30 +239,32 @@ impl<'a> Reader<'a> {
 
     /// Finds out how a process names paths, before they are read.
     fn enter(&mut self, pid: Pid) -> Result<(), ScanError> {
-        self.space = 0;
+        self.space = self.find_space(pid)?;
+        self.uses.read.push((pid, self.space));
+        Ok(())
+    }
+
+    fn find_space(&mut self, pid: Pid) -> Result<usize, ScanError> {
         // If it cannot be told, its paths cannot be read either, which is what counts.
-        let Ok(inode) = self.mount_namespace(pid) else {
-            return Ok(());
+        let Some(inode) = self.mount_namespace(pid).unwrap_or(None) else {
+            return Ok(0);
         };
-        if inode.is_none() {
-            return Ok(());
-        }
-        if let Some(known) = self.spaces.iter().position(|space| *space == inode) {
-            self.space = known;
-            return Ok(());
+        let mut known = self.uses.inodes.iter();
+        if let Some(known) = known.position(|one| *one == Some(inode)) {
+            return Ok(known);
         }
         match self.mount_table(pid) {
             Ok(mounts) => {
-                self.space = self.spaces.len();
-                self.spaces.push(inode);
+                self.uses.inodes.push(Some(inode));
                 self.uses.spaces.push(mounts);
+                Ok(self.uses.spaces.len().saturating_sub(1))
             }
             Err(errno) => {
                 let seen = refused(errno)?;
                 self.noted(pid, seen)?;
+                Ok(0)
             }
         }
-        Ok(())
     }
 
     fn mount_namespace(&mut self, who: impl Display) -> Result<Option<u64>, Errno> {
@@ -291,7 +295,6 @@ impl<'a> Reader<'a> {
     }
 
     fn maps(&mut self, pid: Pid) -> Result<Seen, ScanError> {
-        self.enter(pid)?;
         let seen = self.maps_of(pid, None)?;
         if seen == Seen::Ended {
             self.of_a_thread(pid, Self::maps_of)?;
@@ -434,7 +437,7 @@ impl<'a> Reader<'a> {
         while let Some(length) = self
             .maps
             .get(start..filled)
-            .and_then(|rest| rest.iter().position(|&byte| byte == b'\n'))
+            .and_then(|rest| find_byte(rest, b'\n'))
         {
             let end = start.saturating_add(length);
             self.take_line(pid, start, end);

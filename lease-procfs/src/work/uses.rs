@@ -22,8 +22,12 @@ pub(crate) struct Uses {
     uses: Vec<Use>,
     /// The mounts of the mount namespaces of those who were read, our own first.
     pub(crate) spaces: Vec<MountTable>,
-    /// Who was read, ascending.
-    pub(crate) pids: Vec<Pid>,
+    /// Who was read and in which of the mount namespaces, ascending.
+    #[cfg(target_os = "linux")]
+    pub(crate) read: Vec<(Pid, usize)>,
+    /// The inodes of the mount namespaces.
+    #[cfg(target_os = "linux")]
+    pub(crate) inodes: Vec<Option<u64>>,
     /// Who could not be read in full, ascending.
     pub(crate) unreadable: Vec<Pid>,
 }
@@ -62,6 +66,14 @@ impl Uses {
             space,
             end: self.bytes.len(),
         });
+    }
+
+    /// Returns in which of the mount namespaces a process was read.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn space_of(&self, pid: Pid) -> usize {
+        let found = self.read.binary_search_by_key(&pid, |(pid, _space)| *pid);
+        let found = found.ok().and_then(|at| self.read.get(at));
+        found.map_or(0, |(_pid, space)| *space)
     }
 
     /// Adds who uses the target to `found`.
