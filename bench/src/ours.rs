@@ -106,17 +106,39 @@ impl Held {
         }
     }
 
-    pub(crate) fn touch(&mut self, count: u64) {
+    pub(crate) fn call_touch(&mut self, count: u64) {
         for _ in 0..count {
             let at = self.walk.next(self.names.len());
             self.done(at, Action::Touch(self.at[at]));
         }
     }
 
-    pub(crate) fn check(&mut self, count: u64) {
+    pub(crate) fn call_check(&mut self, count: u64) {
         for _ in 0..count {
             let at = self.walk.next(self.names.len());
             self.done(at, Action::Check(By::Token(self.at[at])));
+        }
+    }
+
+    pub(crate) fn touch(&mut self, count: u64) {
+        for _ in 0..count {
+            let at = self.walk.next(self.names.len());
+            self.now += 10;
+            let mut no_id = || LeaseId::NIL;
+            let mut turn = Turn::new(Seen::at(Moment::from_nanos(self.now)), &mut no_id);
+            let touched = self.registry.touch(&self.keys[at], self.at[at], &mut turn);
+            touched.expect("it is held");
+        }
+    }
+
+    pub(crate) fn check(&mut self, count: u64) {
+        for _ in 0..count {
+            let at = self.walk.next(self.names.len());
+            self.now += 10;
+            let mut no_id = || LeaseId::NIL;
+            let mut turn = Turn::new(Seen::at(Moment::from_nanos(self.now)), &mut no_id);
+            let checked = self.registry.check(&self.keys[at], self.at[at], &mut turn);
+            checked.expect("it is held");
         }
     }
 

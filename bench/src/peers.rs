@@ -6,14 +6,15 @@ use parking_lot::Mutex;
 
 use crate::rounds::{Walk, Work};
 
-/// Runs a cycle of give and take over random names.
-struct Named<F> {
+/// A cycle of give and take over random names.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
     names: Vec<String>,
     walk: Walk,
-    cycle: F,
+    cycle: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-impl<F: FnMut(&str)> Work for Named<F> {
+impl Work for Peer {
     fn run(&mut self, count: u64) {
         for _ in 0..count {
             let at = self.walk.next(self.names.len());
@@ -22,46 +23,78 @@ impl<F: FnMut(&str)> Work for Named<F> {
     }
 }
 
-fn named(names: &[String], cycle: impl FnMut(&str) + 'static) -> Box<dyn Work> {
-    Box::new(Named {
-        names: names.to_vec(),
-        walk: Walk::new(),
-        cycle,
-    })
+impl Peer {
+    fn new(
+        name: &'static str,
+        names: &[String],
+        cycle: impl Fn(&str) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name,
+            names: names.to_vec(),
+            walk: Walk::new(),
+            cycle: Box::new(cycle),
+        }
+    }
+
+    /// Does `count` cycles in two threads.
+    pub(crate) fn run_in_two(&self, count: u64) {
+        let half = || {
+            let mut walk = Walk::new();
+            for _ in 0..count / 2 {
+                (self.cycle)(&self.names[walk.next(self.names.len())]);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(half);
+            }
+        });
+    }
+}
+
+/// Every peer, over these names.
+pub(crate) fn all(names: &[String]) -> Vec<Peer> {
+    vec![
+        mutex_map(names),
+        dashmap(names),
+        keyed_lock(names),
+        semaphores(names),
+    ]
 }
 
 /// A mutexed hash map of names.
-pub(crate) fn mutex_map(names: &[String]) -> Box<dyn Work> {
+fn mutex_map(names: &[String]) -> Peer {
     let map: Mutex<hashbrown::HashMap<String, u64>> = Mutex::default();
     map.lock()
         .extend(names.iter().map(|name| (name.clone(), 0)));
-    named(names, move |name| {
+    Peer::new("parking_lot mutex, hashbrown map", names, move |name| {
         map.lock().remove(name);
         map.lock().insert(name.to_owned(), 1);
     })
 }
 
 /// A sharded hash map of names.
-pub(crate) fn dashmap(names: &[String]) -> Box<dyn Work> {
+fn dashmap(names: &[String]) -> Peer {
     let map: dashmap::DashMap<String, u64> = names.iter().map(|name| (name.clone(), 0)).collect();
-    named(names, move |name| {
+    Peer::new("dashmap", names, move |name| {
         map.remove(name);
         map.insert(name.to_owned(), 1);
     })
 }
 
 /// A lock by name.
-pub(crate) fn keyed_lock(names: &[String]) -> Box<dyn Work> {
+fn keyed_lock(names: &[String]) -> Peer {
     let locks: keyed_lock::sync::KeyedLock<String> = keyed_lock::sync::KeyedLock::new();
-    named(names, move |name| {
+    Peer::new("keyed-lock", names, move |name| {
         drop(std::hint::black_box(locks.lock(name.to_owned())))
     })
 }
 
 /// A semaphore by name in a mutexed map.
-pub(crate) fn semaphores(names: &[String]) -> Box<dyn Work> {
+fn semaphores(names: &[String]) -> Peer {
     let map: Mutex<hashbrown::HashMap<String, Arc<tokio::sync::Semaphore>>> = Mutex::default();
-    named(names, move |name| {
+    Peer::new("tokio semaphores in a mutexed map", names, move |name| {
         let semaphore = Arc::clone(
             map.lock()
                 .entry(name.to_owned())

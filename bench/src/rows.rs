@@ -60,24 +60,19 @@ fn cycle(n: usize, depth: usize, goal: f64, with_peers: bool) -> Row {
     let names = names(n, depth);
     let mut floor = Table::new(names.clone());
     let mut ours = Held::new(names.clone());
-    let mut others: Vec<(&'static str, Box<dyn Work>)> = Vec::new();
-    if with_peers {
-        others.push(("parking_lot mutex, hashbrown map", peers::mutex_map(&names)));
-        others.push(("dashmap", peers::dashmap(&names)));
-        others.push(("keyed-lock", peers::keyed_lock(&names)));
-        others.push((
-            "tokio semaphores in a mutexed map",
-            peers::semaphores(&names),
-        ));
-    }
+    let mut others = if with_peers {
+        peers::all(&names)
+    } else {
+        Vec::new()
+    };
     let mut works: Vec<&mut dyn Work> = vec![&mut floor, &mut ours];
-    works.extend(others.iter_mut().map(|(_, work)| work as &mut dyn Work));
+    works.extend(others.iter_mut().map(|peer| peer as &mut dyn Work));
     let figures = least(units(n), &mut works);
     let allocations = allocations(10_000, &mut ours);
     let peers = others
         .iter()
         .zip(&figures[2..])
-        .map(|((name, _), nanos)| (*name, *nanos));
+        .map(|(peer, nanos)| (peer.name, *nanos));
     Row {
         name: format!("a1 acquire + release, n = {n}, depth {depth}"),
         ours: figures[1],
@@ -90,40 +85,34 @@ fn cycle(n: usize, depth: usize, goal: f64, with_peers: bool) -> Row {
     }
 }
 
-impl Work for Box<dyn Work> {
-    fn run(&mut self, count: u64) {
-        (**self).run(count);
-    }
-}
-
 /// What the bearer of a token does, with 1,000 names held.
 fn by_token() -> Vec<Row> {
     let n = 1_000;
     let mut floor = Slots::new(n);
-    let (mut touched, mut checked, mut operated) = (
-        Held::new(names(n, 1)),
-        Held::new(names(n, 1)),
-        Held::new(names(n, 1)),
-    );
-    let mut touch = |count| touched.touch(count);
-    let mut check = |count| checked.check(count);
-    let mut operation = |count| operated.operation(count);
-    let figures = least(
-        200_000,
-        &mut [&mut floor, &mut touch, &mut check, &mut operation],
-    );
-    let works: [(&str, f64, &mut dyn Work, f64); 3] = [
-        ("a1' touch by token", figures[1], &mut touch, 20.0),
-        ("a1' check by token", figures[2], &mut check, 10.0),
-        ("a1' begin + end", figures[3], &mut operation, 40.0),
+    let mut held: Vec<Held> = (0..5).map(|_| Held::new(names(n, 1))).collect();
+    let verbs: [(&str, fn(&mut Held, u64), Option<f64>); 5] = [
+        ("touch by token", Held::touch, Some(20.0)),
+        ("check by token", Held::check, Some(10.0)),
+        ("begin + end", Held::operation, Some(40.0)),
+        ("touch as a call, with its receipt", Held::call_touch, None),
+        ("check as a call, with its receipt", Held::call_check, None),
     ];
-    works
-        .into_iter()
-        .map(|(name, ours, work, goal)| Row {
-            name: format!("{name} (slot by index: {:.1} ns)", figures[0]),
-            ours,
+    let mut verb: Vec<_> = held
+        .iter_mut()
+        .zip(verbs)
+        .map(|(held, (_, verb, _))| move |count| verb(held, count))
+        .collect();
+    let mut works: Vec<&mut dyn Work> = vec![&mut floor];
+    works.extend(verb.iter_mut().map(|work| work as &mut dyn Work));
+    let figures = least(200_000, &mut works);
+    verb.iter_mut()
+        .zip(verbs)
+        .zip(&figures[1..])
+        .map(|((work, (name, _, goal)), ours)| Row {
+            name: format!("a1' {name} (slot by index: {:.1} ns)", figures[0]),
+            ours: *ours,
             floor: None,
-            goal: Some(goal),
+            goal,
             unit: "ns",
             allocations: Some(allocations(10_000, work)),
             calls: Calls::NotCounted,
@@ -136,7 +125,8 @@ fn by_token() -> Vec<Row> {
 fn two_threads() -> Vec<Row> {
     let names = names(1_000, 1);
     let ours = parking_lot::Mutex::new(Held::new(names.clone()));
-    let floor = parking_lot::Mutex::new(Table::new(names));
+    let floor = parking_lot::Mutex::new(Table::new(names.clone()));
+    let others = peers::all(&names);
     let mut both = |count: u64| {
         std::thread::scope(|scope| {
             for _ in 0..2 {
@@ -151,7 +141,17 @@ fn two_threads() -> Vec<Row> {
             }
         });
     };
-    let figures = least(200_000, &mut [&mut map, &mut both]);
+    let mut other: Vec<_> = others
+        .iter()
+        .map(|peer| |count| peer.run_in_two(count))
+        .collect();
+    let mut works: Vec<&mut dyn Work> = vec![&mut map, &mut both];
+    works.extend(other.iter_mut().map(|work| work as &mut dyn Work));
+    let figures = least(200_000, &mut works);
+    let peers = others
+        .iter()
+        .zip(&figures[2..])
+        .map(|(peer, nanos)| (peer.name, *nanos));
     vec![Row {
         name: "a2 two threads on one mutex, n = 1000".to_owned(),
         ours: figures[1],
@@ -160,7 +160,7 @@ fn two_threads() -> Vec<Row> {
         unit: "ns",
         allocations: None,
         calls: Calls::NotCounted,
-        peers: Vec::new(),
+        peers: peers.collect(),
     }]
 }
 
