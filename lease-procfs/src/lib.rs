@@ -98,7 +98,7 @@
 //!
 //! | feature | adds |
 //! | --- | --- |
-//! | `serde` | forms of [`ProcessIdentity`] and [`ProcessHolder`]; integers above 2^53 are text |
+//! | `serde` | forms of [`ProcessIdentity`], of [`ProcessHolder`], and of what [`bound`] files and tells; integers above 2^53 are text |
 //!
 //! On other systems the crate builds, describes nothing and knows nothing.
 //!

@@ -44,6 +44,7 @@ pub struct GrantReceipt {
     )]
     pub expires_at: Option<WallStamp>,
     /// The version of the lease record.
+    #[cfg_attr(feature = "serde", serde(with = "crate::wire::wide"))]
     pub record_version: u64,
     /// Whose lease was taken over.
     #[cfg_attr(

@@ -29,6 +29,7 @@ pub struct Filing {
     /// The boot whose decision clock the moments of the lease are read from.
     pub boot_id: BootId,
     /// 1 for a new lease, and one more with each renewal and hand-over.
+    #[cfg_attr(feature = "serde", serde(with = "crate::wire::wide"))]
     pub version: u64,
     /// The latest grant or renewal. A touch is neither.
     pub renewed: Moment,

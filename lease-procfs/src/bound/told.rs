@@ -5,6 +5,10 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::refused::Refused;
 
+/// A number that every JSON reader keeps.
+#[derive(serde::Serialize)]
+struct Wide(#[serde(with = "crate::wire::wide")] u64);
+
 impl Serialize for Refused {
     /// `code` first, `reason` where there is one, `text` for people, and what the caller needs to act.
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
@@ -16,8 +20,8 @@ impl Serialize for Refused {
         map.serialize_entry("text", &self.to_string())?;
         match self {
             Self::RecordVersion { expected, found } => {
-                map.serialize_entry("expected", expected)?;
-                map.serialize_entry("found", found)?;
+                map.serialize_entry("expected", &Wide(*expected))?;
+                map.serialize_entry("found", &Wide(*found))?;
             }
             Self::Owner { declared } => map.serialize_entry("declared", declared)?,
             Self::Role { role } => map.serialize_entry("role", role)?,

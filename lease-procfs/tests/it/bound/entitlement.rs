@@ -7,10 +7,11 @@ use lease_procfs::bound::{
     AllocationId, Claim, Entitlement, Lifecycle, OwnerId, Place, PlacePart, Present, Refused,
     Release, ReleaseOnBehalf, RepositoryId, entitled,
 };
-use lease_procfs::{ProcessHolder, TargetPath};
+use lease_procfs::{ProcessHolder, TargetPath, binding};
 
 use super::rig::{
-    BOOT1, Keeper, dead, first, holder, keeper, occupied, process, second, seconds, told, unknown,
+    BOOT1, Keeper, dead, first, holder, keeper, lease_id, occupied, process, second, seconds, told,
+    unknown,
 };
 
 /// The first holder holds for a minute.
@@ -177,6 +178,10 @@ fn the_check_judges_the_snapshot_that_it_is_handed() {
     let Entitlement::Ask(questions) = judged else {
         panic!("asks nothing: {judged:?}");
     };
+    // It says where to look.
+    assert_eq!(questions[0].target, Some(keeper.yard.record.path.clone()));
+    let local = lease_core::Locality::ThisMachine;
+    assert_eq!(questions[0].locality, local);
     let answers = [questions[0].answer(super::rig::alive())];
     let judged = check(Some(snapshot), &claim, &keeper.seen(&answers)).unwrap();
     assert!(matches!(judged, Entitlement::Confirmed(confirmed) if confirmed == alive));
@@ -197,6 +202,32 @@ fn a_confirmed_entitlement_says_for_which_lease_until_when_and_why() {
     // It changed nothing and left no receipt.
     let receipts = keeper.ledger.lock().unwrap().take_receipts().receipts;
     assert_eq!(receipts.len(), 1);
+}
+
+#[test]
+fn an_own_binding_of_the_present_lease_is_no_fence() {
+    let mut keeper = held();
+    let bound = |lease| {
+        let kind = binding::BindingKind::Agent;
+        let binding = binding::RuntimeBinding::new(kind, lease, &first());
+        binding.unwrap().encode()
+    };
+    keeper.yard.bind(&bound(Some(lease_id(1))));
+    assert!(keeper.check(&first()).is_ok());
+    assert!(keeper.acquire(&first()).is_ok());
+    // One from before there was a lease, and one of a lease to come.
+    for lease in [None, Some(lease_id(2))] {
+        keeper.yard.bind(&bound(lease));
+        assert_eq!(told(keeper.check(&first())).0, Code::ExternalBinding);
+        keeper.yard.record.bindings.pop();
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_takes_no_entitlement_away() {
+    let mut keeper = keeper();
+    keeper.at(5_000).acquire_for(&first(), seconds(60)).unwrap();
+    assert!(keeper.at(0).check(&first()).is_ok());
 }
 
 #[test]

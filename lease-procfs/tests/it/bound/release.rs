@@ -1,9 +1,9 @@
 //! Giving a lease back, by its grant and on somebody's behalf.
 
-use lease_core::{Change, Code, Mismatch, Refusal};
+use lease_core::{Answer, Change, Code, Mismatch, ProcessProof, Question, Refusal, Turn};
 use lease_procfs::bound::{
-    Answered, Lifecycle, MetadataFault, OwnerId, Refused, Release, ReleaseOnBehalf, ReleaseReason,
-    ReleaseReceipt, Request,
+    Answered, Asked, Lifecycle, MetadataFault, OwnerId, Refused, Release, ReleaseOnBehalf,
+    ReleaseReason, ReleaseReceipt, Request,
 };
 use lease_procfs::{Pid, ProcessHolder, TargetPath};
 
@@ -150,6 +150,8 @@ fn the_lease_id_is_compared_before_the_holder_and_the_holder_in_every_part() {
             assert_eq!(told(answer), (Code::LeaseMismatch, Some("holder")));
         }
     }
+    let wrong_lease = keeper.release(&with_lease(first(), 2));
+    assert_eq!(told(wrong_lease), (Code::LeaseMismatch, Some("lease_id")));
     assert!(keeper.record().is_some());
     // Nobody was looked at for it.
     assert_eq!(keeper.liveness.take_questions().len(), 0);
@@ -220,6 +222,56 @@ fn release_by_grant_and_on_behalf_leave_the_same_receipts() {
     });
     assert_eq!(left[0], left[1]);
     assert_eq!(left[0].1.len(), 2);
+}
+
+/// Releases by the first holder's identity with these answers, and observes nobody.
+fn release_with(keeper: &Keeper, answers: &[Answer]) -> Result<Asked<ReleaseReceipt>, Refused> {
+    let allocation = keeper.yard.record.allocation.clone();
+    let mut no_new_lease = || lease_id(9);
+    let mut turn = Turn::new(keeper.seen(answers), &mut no_new_lease);
+    let mut ledger = keeper.ledger.lock().unwrap();
+    ledger.release(&allocation, &of(first()), &mut turn)
+}
+
+#[test]
+fn an_answer_about_another_lease_or_an_earlier_holder_is_inert() {
+    let keeper = held();
+    let lease = keeper.record().unwrap().lease;
+    let proof = ProcessProof::default();
+    let mut other = lease.token;
+    other.lease = lease_id(2);
+    for (about, handovers) in [(other, 0), (lease.token, 1)] {
+        let question = Question::new(first(), about, handovers, proof);
+        for verdict in [super::rig::alive(), dead()] {
+            let released = release_with(&keeper, &[question.answer(verdict)]);
+            assert!(matches!(released, Ok(Asked::Ask(asked)) if asked.len() == 1));
+        }
+    }
+    assert!(keeper.record().is_some());
+}
+
+#[test]
+fn of_answers_that_disagree_one_that_does_not_prove_death_counts() {
+    let keeper = held();
+    let lease = keeper.record().unwrap().lease;
+    let question = Question::new(first(), lease.token, 0, ProcessProof::default());
+    let answers = [dead(), super::rig::alive(), dead()].map(|said| question.answer(said));
+    let Ok(Asked::Done(receipt)) = release_with(&keeper, &answers) else {
+        panic!("not released");
+    };
+    assert!(!receipt.holder_exited);
+}
+
+#[test]
+fn nothing_is_kept_of_a_lease_that_was_released() {
+    let keeper = held();
+    let kept = || {
+        let ledger = keeper.ledger.lock().unwrap();
+        format!("{ledger:?}").contains("Filing")
+    };
+    assert!(kept());
+    keeper.release(&of(first())).unwrap();
+    assert!(!kept());
 }
 
 #[test]
