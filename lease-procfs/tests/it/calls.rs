@@ -5,11 +5,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use lease_core::HolderLiveness as _;
 use lease_core::Locality::ThisMachine;
-use lease_procfs::{DeathWatch, Found, KeptProcess, ProcFs, ProcLiveness, ProcessIdentity};
+use lease_procfs::{
+    DeathWatch, Found, KeptProcess, ProcFs, ProcLiveness, ProcessHolder, ProcessIdentity,
+};
 
+use crate::crew::{GROUP, lead_a_group, question};
 use crate::rig::{Kernels, has_pidfs, not_run};
-use crate::sys::allocations;
+use crate::sys::{Child, allocations, wait_for_ever};
 
 const FEW: i64 = 1_000;
 const MANY: i64 = 3_000;
@@ -235,4 +239,44 @@ fn a_watch_takes_two_calls_more_than_a_verdict() {
         ("close", 1),
     ];
     assert_calls(counted, &expected);
+}
+
+fn dead_with_an_empty_group(rounds: i64) {
+    let liveness = ProcLiveness::system();
+    let mut child = Child::fork(|| {
+        lead_a_group();
+        wait_for_ever();
+    });
+    let process = ProcessIdentity::of(liveness.proc(), child.pid()).unwrap();
+    child.kill();
+    child.reap();
+    let holder = ProcessHolder::new("editor", process).unwrap();
+    let question = question(&holder, GROUP, None);
+    for _ in 0..rounds {
+        assert_eq!(liveness.observe(&question).name(), "dead");
+    }
+}
+
+#[test]
+fn few_holders_with_empty_groups_are_dead() {
+    dead_with_an_empty_group(FEW);
+}
+
+#[test]
+fn many_holders_with_empty_groups_are_dead() {
+    dead_with_an_empty_group(MANY);
+}
+
+#[test]
+fn an_empty_group_takes_one_call_more_than_the_death() {
+    let test = "an_empty_group_takes_one_call_more_than_the_death";
+    if !has_pidfs(&format!("calls::{test}")) {
+        return;
+    }
+    let counted = calls(
+        test,
+        "few_holders_with_empty_groups_are_dead",
+        "many_holders_with_empty_groups_are_dead",
+    );
+    assert_calls(counted, &[("pidfd_open", 1), ("kill", 1)]);
 }
