@@ -20,6 +20,8 @@ pub enum FaultPoint {
     Open,
     /// Reading a record that is not our own.
     Read,
+    /// Removing a record in a sweep.
+    Remove,
     /// Writing the record.
     Write,
     /// Writing the record, of which only half arrives.

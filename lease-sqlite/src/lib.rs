@@ -67,6 +67,7 @@ mod options;
 mod path;
 mod record;
 mod state;
+mod sweep;
 mod sys;
 mod wait;
 
@@ -83,4 +84,5 @@ pub use options::LockOptions;
 pub use record::LastWriter;
 #[cfg(feature = "test-util")]
 pub use record::testing;
+pub use sweep::Swept;
 pub use wait::WaitBudget;

@@ -17,6 +17,7 @@ use crate::options::{LockOptions, Settings};
 use crate::path::Paths;
 use crate::record::LastWriter;
 use crate::state::State;
+use crate::sweep::Swept;
 use crate::sys::Image;
 use crate::wait::{self, Line, WaitBudget};
 
@@ -74,6 +75,17 @@ impl WriteLock {
     #[must_use]
     pub fn last_writer(&self) -> Option<LastWriter> {
         fence::last_writer(&self.shared.paths.record)
+    }
+
+    /// Removes the record if the process that it names is proven gone and nobody holds the lock. Makes
+    /// nothing, waits for nothing, and is done at every [`open`](Self::open) unless told otherwise.
+    ///
+    /// It tidies up for people who look at the directory; no acquire needs it.
+    pub fn sweep(&self) -> Swept {
+        if self.shared.check_image().is_err() {
+            return Swept::KeptUnlocked;
+        }
+        self.shared.state().sweep(&self.shared.paths)
     }
 
     /// Returns the record's path, which is the lock's name.

@@ -53,6 +53,17 @@ impl MutexFile {
         Err(not_a_mutex(&paths.mutex, NotAMutex::Replaced))
     }
 
+    /// Opens the mutex if there is one; none is made.
+    pub(crate) fn open_if_there(paths: &Paths) -> Result<Option<Self>, AcquireError> {
+        let found = sys::look(&paths.mutex).map_err(|e| io(&paths.mutex, Step::Open, e))?;
+        match found {
+            Some(object) if object.kind == Kind::Regular => {
+                Self::open_existing(&paths.mutex, object.id)
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
     /// `None` if it was replaced meanwhile.
     fn open_existing(path: &Path, file: FileId) -> Result<Option<Self>, AcquireError> {
         let connection = match connect(path, OpenFlags::empty()) {
@@ -137,6 +148,12 @@ impl MutexFile {
             let _rolled_back = run(&self.connection, "ROLLBACK");
         }
         committed
+    }
+
+    /// Gives the kernel lock back and leaves even an empty mutex as it is. What `commit` says of
+    /// errors holds here too.
+    pub(crate) fn roll_back(&self) -> Result<(), rusqlite::Error> {
+        run(&self.connection, "ROLLBACK")
     }
 
     /// Tells whether no transaction is open.

@@ -17,6 +17,7 @@ use crate::path::{self, Paths};
 pub struct LockOptions {
     lock_path: Option<PathBuf>,
     any_file_system: bool,
+    boot_sweep: bool,
     settings: Settings,
 }
 
@@ -48,6 +49,7 @@ impl LockOptions {
         Self {
             lock_path: None,
             any_file_system: false,
+            boot_sweep: true,
             settings: Settings {
                 poll: POLL,
                 beat: BEAT,
@@ -119,6 +121,13 @@ impl LockOptions {
         self
     }
 
+    /// Goes without the sweep at [`open`](Self::open), which takes away the record of a process that
+    /// is proven gone.
+    pub const fn no_boot_sweep(mut self) -> Self {
+        self.boot_sweep = false;
+        self
+    }
+
     /// Removes claims of protocol 1 that name our own pid and were made before this process started:
     /// only where no other pid namespace uses the directory.
     #[cfg(feature = "legacy-v1")]
@@ -140,7 +149,12 @@ impl LockOptions {
         if !self.any_file_system {
             path::check_file_system(paths.directory())?;
         }
-        Ok(WriteLock::new(paths, self.settings))
+        let lock = WriteLock::new(paths, self.settings);
+        if self.boot_sweep {
+            // A record that cannot be swept is the fence's business.
+            let _swept = lock.sweep();
+        }
+        Ok(lock)
     }
 }
 

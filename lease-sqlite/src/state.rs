@@ -20,6 +20,7 @@ use crate::mutex::{Begun, MutexFile};
 use crate::options::Settings;
 use crate::path::Paths;
 use crate::record::{self, LastWriter, Signature};
+use crate::sweep::{self, Found, Swept};
 use crate::sys;
 
 /// The lock of one path.
@@ -152,6 +153,43 @@ impl State {
             path: request.paths.mutex.clone(),
             why: NotAMutex::Replaced,
         })
+    }
+
+    /// Removes the record of a process that is proven gone, under the kernel lock.
+    pub(crate) fn sweep(&mut self, paths: &Paths) -> Swept {
+        let liveness = self.liveness.get_or_insert_with(ProcLiveness::system);
+        let found = match sweep::look(&paths.record, liveness) {
+            Ok(found) => found,
+            Err(kept) => return kept,
+        };
+        if self.hold.is_some() {
+            return Swept::KeptUnlocked;
+        }
+        let was_open = self.mutex.is_some();
+        if !was_open {
+            self.mutex = MutexFile::open_if_there(paths).ok().flatten();
+        }
+        let swept = self.sweep_locked(paths, &found);
+        if !was_open || !self.mutex.as_ref().is_some_and(MutexFile::is_free) {
+            self.mutex = None;
+        }
+        swept
+    }
+
+    fn sweep_locked(&mut self, paths: &Paths, found: &Found) -> Swept {
+        let Some(mutex) = &self.mutex else {
+            return Swept::KeptUnlocked;
+        };
+        if !matches!(mutex.begin(&paths.record), Ok(Begun::Taken)) {
+            return Swept::KeptUnlocked;
+        }
+        let swept = match mutex.has_moved() {
+            Ok(false) => sweep::remove(&paths.record, found, &mut self.faults),
+            Ok(true) | Err(_) => Swept::KeptUnlocked,
+        };
+        // If it fails, the caller closes the connection.
+        let _outcome = mutex.roll_back();
+        swept
     }
 
     /// Adds an entry to a hold, and returns how many there are.

@@ -200,7 +200,7 @@ mod legacy {
     use lease_sqlite::LockOptions;
 
     use super::*;
-    use crate::rig::{BOUND, within};
+    use crate::rig::{BOUND, until, within};
 
     fn dead_pid() -> i64 {
         let mut child = std::process::Command::new("true").spawn().unwrap();
@@ -216,14 +216,15 @@ mod legacy {
         fs::write(place.record(), claim(1, 5)).unwrap();
         let before = fs::metadata(place.record()).unwrap().ino();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| lock.acquire(within(Duration::from_millis(200))));
-            // Whoever asks the kernel between two attempts is let in by it, and kept out by the claim.
+            let waiter = scope.spawn(|| lock.acquire(within(Duration::from_secs(2))));
+            // Between two attempts of the waiter the kernel lets another one in, and the claim does
+            // not.
             let mut other = Writer::start(&place);
-            let told = other.does("acquire 0");
-            assert!(
-                told.starts_with("busy LegacyAlive holder=Some(1)"),
-                "{told}"
-            );
+            until("the kernel lock is free", || {
+                let told = other.does("acquire 0");
+                told.starts_with("busy LegacyAlive holder=Some(1)")
+            });
+            assert!(!waiter.is_finished());
             let Err(AcquireError::Busy(busy)) = waiter.join().unwrap() else {
                 panic!("not busy");
             };

@@ -25,4 +25,6 @@ mod reentry;
 #[cfg(test)]
 mod rig;
 #[cfg(test)]
+mod sweep;
+#[cfg(test)]
 mod wait;

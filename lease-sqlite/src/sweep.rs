@@ -1,0 +1,102 @@
+//! The boot sweep: takes away the record of a process that is proven gone.
+//!
+//! It removes only while it has the kernel lock, so that no holder is in the middle of signing; a mutex
+//! that is missing is not made, and one that is busy means that somebody lives.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use lease_core::Verdict;
+use lease_procfs::{Pid, ProcLiveness};
+
+use crate::busy;
+use crate::fault::{FaultPoint, Faults};
+use crate::fence;
+use crate::record::{self, Content, LastWriter};
+use crate::sys::{self, FileId, Kind, Opening};
+
+/// What a boot sweep did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Swept {
+    /// The record named this process, which is gone, and was removed.
+    Removed(Pid),
+    /// There was none, or somebody else removed it first.
+    AlreadyGone,
+    /// The process that it names lives, or cannot be judged.
+    KeptAlive(Pid),
+    /// It names nobody.
+    KeptUnattributable,
+    /// It was replaced between two looks.
+    KeptChanged,
+    /// The kernel lock is busy or cannot be had.
+    KeptUnlocked,
+    /// Removing it failed with this error number.
+    Failed(i32),
+}
+
+/// A record as it was found. The descriptor keeps the inode number from being used again.
+#[derive(Debug)]
+pub(crate) struct Found {
+    file: FileId,
+    writer: LastWriter,
+    _descriptor: OwnedFd,
+}
+
+/// Looks, without any lock: most records are kept, and that costs nobody anything.
+pub(crate) fn look(path: &Path, liveness: &ProcLiveness) -> Result<Found, Swept> {
+    let Ok(descriptor) = sys::open(path, Opening::ReadOnly) else {
+        return match sys::identify(path) {
+            Ok(None) => Err(Swept::AlreadyGone),
+            Ok(Some(_)) | Err(_) => Err(Swept::KeptUnattributable),
+        };
+    };
+    let Some((file, writer)) = read(&descriptor) else {
+        return Err(Swept::KeptUnattributable);
+    };
+    match busy::judge(liveness, &writer) {
+        Verdict::Dead(_) => Ok(Found {
+            file,
+            writer,
+            _descriptor: descriptor,
+        }),
+        Verdict::Alive(_) | Verdict::Occupied(_) | Verdict::Unknown(_) => {
+            Err(Swept::KeptAlive(writer.pid))
+        }
+    }
+}
+
+/// Looks again, under the kernel lock, and removes.
+pub(crate) fn remove(path: &Path, found: &Found, faults: &mut Faults) -> Swept {
+    match sys::identify(path) {
+        Ok(None) => return Swept::AlreadyGone,
+        Ok(Some((file, _))) if file == found.file => {}
+        Ok(Some(_)) | Err(_) => return Swept::KeptChanged,
+    }
+    if fence::last_writer(path).as_ref() != Some(&found.writer) {
+        return Swept::KeptChanged;
+    }
+    let removed = faults
+        .hit(FaultPoint::Remove)
+        .and_then(|()| std::fs::remove_file(path));
+    match removed {
+        Ok(()) => Swept::Removed(found.writer.pid),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Swept::AlreadyGone,
+        Err(error) => Swept::Failed(error.raw_os_error().unwrap_or(0)),
+    }
+}
+
+fn read(descriptor: &OwnedFd) -> Option<(FileId, LastWriter)> {
+    let found = sys::look_at(descriptor).ok()?;
+    if found.kind != Kind::Regular {
+        return None;
+    }
+    let mut bytes = vec![0; crate::limits::RECORD_READ_BYTES];
+    let read = sys::read_start(descriptor, &mut bytes).ok()?;
+    match record::classify(bytes.get(..read)?, found.size) {
+        Content::Current(writer) => Some((found.id, writer?)),
+        // Such a claim excludes by itself: where nobody may judge it, nobody may remove it.
+        Content::Legacy(writer) => cfg!(feature = "legacy-v1").then_some((found.id, writer)),
+        Content::Unrecognised => None,
+    }
+}
