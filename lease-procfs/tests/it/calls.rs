@@ -1,7 +1,6 @@
 //! How many system calls a verdict takes, counted by strace, and how much memory.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,26 +30,20 @@ fn calls(test: &str, few: &str, many: &str) -> Option<BTreeMap<String, i64>> {
 }
 
 fn counted(test: &str, worker: &str) -> Option<BTreeMap<String, i64>> {
-    let own = rustix::process::getpid().as_raw_nonzero();
-    let summary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("strace-{own}"));
     let traced = Command::new("strace")
-        .args(["-f", "-c", "-o"])
-        .arg(&summary)
+        .args(["-f", "-c"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", &format!("calls::{worker}"), "--test-threads=1"])
         .output();
-    let refusal = match traced {
-        Ok(traced) if traced.status.success() => None,
-        Ok(traced) => Some(String::from_utf8_lossy(&traced.stderr).into_owned()),
-        Err(error) => Some(error.to_string()),
+    let text = match &traced {
+        Ok(traced) => String::from_utf8_lossy(&traced.stderr).into_owned(),
+        Err(error) => error.to_string(),
     };
-    if let Some(refusal) = refusal {
-        let last = refusal.lines().last().unwrap_or("refused");
+    if !traced.is_ok_and(|traced| traced.status.success()) {
+        let last = text.lines().last().unwrap_or("refused");
         not_run(&format!("calls::{test}"), "strace", last);
         return None;
     }
-    let text = std::fs::read_to_string(&summary).unwrap();
-    std::fs::remove_file(&summary).unwrap();
     // share, seconds, microseconds a call, calls, errors or nothing, name
     let line = |line: &str| {
         let words: Vec<_> = line.split_ascii_whitespace().collect();

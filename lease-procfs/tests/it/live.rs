@@ -7,9 +7,11 @@ use lease_procfs::facts::Presence;
 use lease_procfs::{
     DescribeError, Kernel, Matching, Part, Pid, ProcFs, ProcLiveness, ProcessIdentity,
 };
-use rustix::process::{Resource, Rlimit, Signal};
+use rustix::process::Signal;
 
-use crate::rig::{Kernels, Missing, Space, has_pidfs, isolated, judge, not_run, shown};
+use crate::rig::{
+    Kernels, Missing, Space, has_pidfs, isolated, judge, not_run, shown, take_every_descriptor,
+};
 use crate::sys::{self, Child};
 
 /// Describes a process through each kernel and keeps the kernel beside it.
@@ -365,15 +367,7 @@ fn without_descriptors_a_live_holder_is_unknown() {
     let mut child = Child::fork(|| {
         // Reads what a forked child reads anew while it still can.
         let proc = ProcFs::system();
-        let few = Rlimit {
-            current: Some(16),
-            maximum: Some(16),
-        };
-        rustix::process::setrlimit(Resource::Nofile, few).unwrap();
-        let mut taken = Vec::new();
-        while let Ok(file) = std::fs::File::open("/dev/null") {
-            taken.push(file);
-        }
+        let taken = take_every_descriptor();
         assert_eq!(judge(&proc, &alive), "unknown: lookup_exhausted");
         assert_eq!(judge(&proc, &dead), "dead: no_such_process");
         drop(taken);

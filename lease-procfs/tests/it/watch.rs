@@ -13,7 +13,7 @@ use lease_procfs::{
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Resource, Rlimit, Signal};
 
-use crate::rig::{Kernels, Space, isolated, not_run, shown};
+use crate::rig::{Kernels, Space, isolated, not_run, shown, take_every_descriptor};
 use crate::sys::{self, Child};
 
 const LONG: Option<Duration> = Some(Duration::from_secs(10));
@@ -405,15 +405,7 @@ fn without_descriptors_a_watch_says_so_and_forgets_nobody() {
         let child = Child::idle();
         let process = ProcessIdentity::of(&proc, child.pid()).unwrap();
         let id = watch(&deaths, &process);
-        let few = Rlimit {
-            current: Some(24),
-            maximum: Some(24),
-        };
-        rustix::process::setrlimit(Resource::Nofile, few).unwrap();
-        let mut taken = Vec::new();
-        while let Ok(file) = std::fs::File::open("/dev/null") {
-            taken.push(file);
-        }
+        let taken = take_every_descriptor();
         let refused = [
             deaths.watch(&process, ThisMachine).unwrap_err(),
             KeptProcess::open(&proc, &process, ThisMachine).unwrap_err(),
