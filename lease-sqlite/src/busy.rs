@@ -98,9 +98,18 @@ pub(crate) struct Looks {
 
 /// What two looks have to have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Signed {
+pub(crate) enum Signed {
     Token(String),
     Stamp(Pid, Option<i64>),
+}
+
+impl Signed {
+    pub(crate) fn of(holder: &LastWriter) -> Self {
+        holder.token.as_ref().map_or_else(
+            || Self::Stamp(holder.pid, holder.acquired_at_ms),
+            |token| Self::Token(token.clone()),
+        )
+    }
 }
 
 impl Looks {
@@ -111,13 +120,7 @@ impl Looks {
         now: Duration,
         poll: Duration,
     ) -> bool {
-        let signed = holder.map(|holder| {
-            holder.token.as_ref().map_or_else(
-                || Signed::Stamp(holder.pid, holder.acquired_at_ms),
-                |token| Signed::Token(token.clone()),
-            )
-        });
-        let Some(signed) = signed else {
+        let Some(signed) = holder.map(Signed::of) else {
             self.first = None;
             return false;
         };

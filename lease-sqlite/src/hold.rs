@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::busy::Adopted;
+use crate::clock::Timing;
 use crate::error::{AcquireError, Lost, ReleaseError};
+use crate::health::{Events, Happening};
 use crate::lock::Shared;
 use crate::record::LastWriter;
+use crate::state::Left;
 
 /// Who may enter a hold again without waiting: a thread, unless a lane is passed on explicitly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,15 +94,31 @@ pub struct Hold {
     /// Which hold of the path it is an entry into.
     number: u64,
     granted: Granted,
+    telling: Telling,
     is_over: bool,
 }
 
+/// What a hold needs to tell of itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Telling {
+    pub(crate) timing: Arc<dyn Timing>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) budget: Option<Duration>,
+}
+
 impl Hold {
-    pub(crate) const fn new(shared: Arc<Shared>, number: u64, granted: Granted) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        number: u64,
+        granted: Granted,
+        telling: Telling,
+    ) -> Self {
+        telling.events.tell(Happening::Acquired(granted.clone()));
         Self {
             shared,
             number,
             granted,
+            telling,
             is_over: false,
         }
     }
@@ -129,7 +148,13 @@ impl Hold {
             reopened: 0,
             ..self.granted.clone()
         };
-        Ok(Self::new(Arc::clone(&self.shared), self.number, granted))
+        let telling = self.telling.clone();
+        Ok(Self::new(
+            Arc::clone(&self.shared),
+            self.number,
+            granted,
+            telling,
+        ))
     }
 
     /// Looks whether this hold still keeps others out. For the moment before a write that must not
@@ -165,7 +190,54 @@ impl Hold {
     /// [`ReleaseError`]: the lock is free all the same.
     pub fn release(mut self) -> Result<Released, ReleaseError> {
         self.is_over = true;
-        self.shared.leave(self.number)
+        self.leave()
+    }
+
+    /// Suspends the budget of this hold until the pause is dropped: for work whose length is not the
+    /// holder's, such as a backup.
+    pub fn pause_budget(&self) -> BudgetPause<'_> {
+        if self.shared.check_image().is_ok() {
+            let now = self.telling.timing.now();
+            self.shared.state().pause(self.number, now);
+        }
+        BudgetPause { hold: self }
+    }
+
+    fn leave(&self) -> Result<Released, ReleaseError> {
+        if self.shared.check_image().is_err() {
+            return Ok(Released::Inherited);
+        }
+        let now = self.telling.timing.now();
+        let left = self.shared.state().leave(self.number, now);
+        self.tell(&left);
+        match left.outcome {
+            Ok(()) if left.depth > 0 => Ok(Released::Depth(left.depth)),
+            Ok(()) => Ok(Released::Lock),
+            Err(source) => Err(ReleaseError {
+                lock_path: self.shared.paths.record.clone(),
+                source,
+            }),
+        }
+    }
+
+    fn tell(&self, left: &Left) {
+        let events = &self.telling.events;
+        if left.depth > 0 {
+            events.tell(Happening::DepthReleased { depth: left.depth });
+            return;
+        }
+        events.tell(Happening::Released {
+            token: Arc::clone(&self.granted.token),
+            held_for: left.held_for,
+        });
+        let held_for = left.held_for.saturating_sub(left.suspended_for);
+        if let Some(budget) = self.telling.budget.filter(|budget| held_for > *budget) {
+            events.tell(Happening::HoldBudget {
+                budget,
+                held_for,
+                suspended_for: left.suspended_for,
+            });
+        }
     }
 }
 
@@ -173,7 +245,24 @@ impl Drop for Hold {
     fn drop(&mut self) {
         if !self.is_over {
             // Nobody is left to be told; the lock is free in every case.
-            let _outcome = self.shared.leave(self.number);
+            let _outcome = self.leave();
+        }
+    }
+}
+
+/// The budget of a hold is suspended while this lives.
+#[derive(Debug)]
+#[must_use = "dropping it ends the pause"]
+pub struct BudgetPause<'a> {
+    hold: &'a Hold,
+}
+
+impl Drop for BudgetPause<'_> {
+    fn drop(&mut self) {
+        let hold = self.hold;
+        if hold.shared.check_image().is_ok() {
+            let now = hold.telling.timing.now();
+            hold.shared.state().resume(hold.number, now);
         }
     }
 }

@@ -58,6 +58,7 @@ mod error;
 mod fault;
 mod fence;
 mod gate;
+mod health;
 mod hold;
 mod legacy;
 pub mod limits;
@@ -78,7 +79,8 @@ pub use clock::{SystemTiming, Timing};
 pub use error::{AcquireError, Lost, NotAMutex, OpenError, ReleaseError, SqliteError, Step};
 #[cfg(feature = "test-util")]
 pub use fault::FaultPoint;
-pub use hold::{Granted, Hold, Lane, Released};
+pub use health::{Happening, Health, Incident, LockEvent};
+pub use hold::{BudgetPause, Granted, Hold, Lane, Released};
 pub use lock::WriteLock;
 pub use options::LockOptions;
 pub use record::LastWriter;

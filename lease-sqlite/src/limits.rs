@@ -17,6 +17,9 @@ pub const POLL: Duration = Duration::from_millis(25);
 /// The shortest time between two attempts, so that somebody who never waits leaves a gap to win.
 pub const POLL_FLOOR: Duration = Duration::from_millis(1);
 
+/// From which age on a foreign hold is told of.
+pub const FOREIGN_HOLD: Duration = Duration::from_secs(30);
+
 /// How often a waiter tries the kernel lock although nobody has woken it.
 pub(crate) const BEAT: Duration = Duration::from_millis(250);
 

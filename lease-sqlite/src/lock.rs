@@ -8,11 +8,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::error::{AcquireError, OpenError, ReleaseError};
+use crate::error::{AcquireError, OpenError};
 #[cfg(feature = "test-util")]
 use crate::fault::FaultPoint;
 use crate::fence;
-use crate::hold::{Hold, Lane, Released};
+#[cfg(feature = "test-util")]
+use crate::health::Incidents;
+use crate::health::{Happening, Health};
+use crate::hold::{Hold, Lane};
 use crate::options::{LockOptions, Settings};
 use crate::path::Paths;
 use crate::record::LastWriter;
@@ -45,10 +48,11 @@ impl WriteLock {
     }
 
     pub(crate) fn new(paths: Paths, settings: Settings) -> Self {
-        Self {
-            shared: Shared::of(paths),
-            settings,
-        }
+        let shared = Shared::of(paths);
+        let mut state = shared.state();
+        state.locks = state.locks.saturating_add(1);
+        drop(state);
+        Self { shared, settings }
     }
 
     /// Takes the lock for this thread, or enters its hold again.
@@ -85,7 +89,41 @@ impl WriteLock {
         if self.shared.check_image().is_err() {
             return Swept::KeptUnlocked;
         }
-        self.shared.state().sweep(&self.shared.paths)
+        let swept = self.shared.state().sweep(&self.shared.paths);
+        self.settings.events.tell_sweep(&swept);
+        swept
+    }
+
+    /// Returns what is known of the lock.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let last_writer = self.last_writer();
+        let last_event = self.settings.events.last_event();
+        if self.shared.check_image().is_err() {
+            return Health {
+                incidents: 0,
+                last_incident: None,
+                last_writer,
+                last_event,
+                locks: 0,
+                depth: 0,
+            };
+        }
+        let state = self.shared.state();
+        Health {
+            incidents: state.incidents.count,
+            last_incident: state.incidents.last.clone(),
+            last_writer,
+            last_event,
+            locks: state.locks,
+            depth: state.depth(),
+        }
+    }
+
+    /// Forgets every incident.
+    #[cfg(feature = "test-util")]
+    pub fn reset_health(&self) {
+        self.shared.state().incidents = Incidents::default();
     }
 
     /// Returns the record's path, which is the lock's name.
@@ -137,6 +175,22 @@ impl WriteLock {
     }
 }
 
+impl Drop for WriteLock {
+    fn drop(&mut self) {
+        if self.shared.check_image().is_err() {
+            return;
+        }
+        let mut state = self.shared.state();
+        state.locks = state.locks.saturating_sub(1);
+        let depth = state.depth();
+        let is_kept = state.locks == 0 && depth > 0;
+        drop(state);
+        if is_kept {
+            self.settings.events.tell(Happening::HandleKept { depth });
+        }
+    }
+}
+
 /// What this process knows of one path.
 pub(crate) struct Shared {
     pub(crate) paths: Paths,
@@ -182,21 +236,6 @@ impl Shared {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // Whoever panicked in between left nothing half done that the next attempt does not see.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Ends one entry of a hold.
-    pub(crate) fn leave(&self, number: u64) -> Result<Released, ReleaseError> {
-        if self.check_image().is_err() {
-            return Ok(Released::Inherited);
-        }
-        match self.state().leave(number) {
-            Ok(0) => Ok(Released::Lock),
-            Ok(depth) => Ok(Released::Depth(depth)),
-            Err(source) => Err(ReleaseError {
-                lock_path: self.paths.record.clone(),
-                source,
-            }),
-        }
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::clock::{SystemTiming, Timing};
 use crate::error::OpenError;
+use crate::health::{Events, LockEvent};
 use crate::legacy::Legacy;
-use crate::limits::{BEAT, POLL, POLL_FLOOR};
+use crate::limits::{BEAT, FOREIGN_HOLD, POLL, POLL_FLOOR};
 use crate::lock::WriteLock;
 use crate::path::{self, Paths};
 
@@ -32,6 +33,9 @@ pub(crate) struct Settings {
     pub(crate) purpose: Option<String>,
     pub(crate) label: String,
     pub(crate) legacy: Legacy,
+    pub(crate) foreign_hold: Duration,
+    pub(crate) hold_budget: Option<Duration>,
+    pub(crate) events: Arc<Events>,
     pub(crate) timing: Arc<dyn Timing>,
     /// The clock is a caller's, so nothing but its sleep may wait.
     pub(crate) is_timing_given: bool,
@@ -58,6 +62,9 @@ impl LockOptions {
                 purpose: None,
                 label: String::new(),
                 legacy: Legacy::default(),
+                foreign_hold: FOREIGN_HOLD,
+                hold_budget: None,
+                events: Arc::default(),
                 timing: Arc::new(SystemTiming),
                 is_timing_given: false,
             },
@@ -97,6 +104,18 @@ impl LockOptions {
     /// Sets how long to wait between two attempts. Range: at least 1 ms; 25 ms if nothing is said.
     pub fn poll(mut self, poll: Duration) -> Self {
         self.settings.poll = poll.max(POLL_FLOOR);
+        self
+    }
+
+    /// Tells of a hold that took longer than this, when it ends. It is never ended for that.
+    pub const fn hold_budget(mut self, budget: Duration) -> Self {
+        self.settings.hold_budget = Some(budget);
+        self
+    }
+
+    /// Lets somebody hear of every event of the lock. It runs on the thread on which the event happens.
+    pub fn observer(mut self, observer: impl Fn(&LockEvent) + Send + Sync + 'static) -> Self {
+        self.settings.events = Arc::new(Events::new(Some(Arc::new(observer))));
         self
     }
 
@@ -141,7 +160,7 @@ impl LockOptions {
     /// # Errors
     ///
     /// As [`WriteLock::open`].
-    pub fn open(self, database: impl AsRef<Path>) -> Result<WriteLock, OpenError> {
+    pub fn open(mut self, database: impl AsRef<Path>) -> Result<WriteLock, OpenError> {
         let paths = match &self.lock_path {
             Some(lock) => Paths::of_lock(lock)?,
             None => Paths::of_database(database.as_ref())?,
@@ -149,6 +168,8 @@ impl LockOptions {
         if !self.any_file_system {
             path::check_file_system(paths.directory())?;
         }
+        // A clone of these options opens a lock with events of its own.
+        self.settings.events = Arc::new(self.settings.events.another());
         let lock = WriteLock::new(paths, self.settings);
         if self.boot_sweep {
             // A record that cannot be swept is the fence's business.

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_core::{
-    BusyReason, Contention, KernelSeen, KernelState, RecordClass, Verdict, kernel_contention,
+    Attribution, BusyReason, Contention, KernelSeen, KernelState, RecordClass, Verdict,
+    kernel_contention,
 };
-use lease_procfs::{Pid, ProcFs, ProcLiveness, ProcessIdentity};
+use lease_procfs::{Matching, Pid, ProcFs, ProcLiveness, ProcessIdentity};
 
 use crate::busy::{self, Adopted, Looks};
 use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
 use crate::fault::{FaultPoint, Faults};
-use crate::fence::{self, Adoption, RecordFile};
+use crate::fence::{self, Adoption, Look, RecordFile};
 use crate::gate::Gate;
+use crate::health::{Incident, Incidents};
 use crate::hold::Granted;
 use crate::limits::{RECORD_BYTES, REOPENINGS};
 use crate::mutex::{Begun, MutexFile};
@@ -39,6 +41,9 @@ pub(crate) struct State {
     has_seen_peer: bool,
     liveness: Option<ProcLiveness>,
     buffer: Vec<u8>,
+    /// How many locks of this path are open.
+    pub(crate) locks: usize,
+    pub(crate) incidents: Incidents,
     pub(crate) faults: Faults,
 }
 
@@ -49,6 +54,20 @@ struct Held {
     lane: u64,
     depth: u32,
     token: Arc<str>,
+    since: Duration,
+    /// How long the budget was suspended, and since when it is.
+    suspended_for: Duration,
+    pauses: u32,
+    paused_at: Duration,
+}
+
+/// What the end of an entry left.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) depth: u32,
+    pub(crate) held_for: Duration,
+    pub(crate) suspended_for: Duration,
+    pub(crate) outcome: Result<(), SqliteError>,
 }
 
 /// What this process calls itself in every record.
@@ -56,6 +75,7 @@ struct Held {
 struct OwnName {
     pid: Pid,
     launch: Arc<str>,
+    process: Option<ProcessIdentity>,
     identity: Option<Arc<str>>,
 }
 
@@ -81,6 +101,8 @@ pub(crate) struct InTheWay {
     pub(crate) holder: Option<LastWriter>,
     pub(crate) size: Option<u64>,
     pub(crate) locked_by: Option<Pid>,
+    /// To be told, once.
+    pub(crate) incident: Option<Box<Incident>>,
 }
 
 /// What was done on the way to a grant.
@@ -201,19 +223,54 @@ impl State {
         })
     }
 
-    /// Ends an entry of a hold, and the hold with the last one. Returns how many are left.
-    pub(crate) fn leave(&mut self, number: u64) -> Result<u32, SqliteError> {
+    /// Ends an entry of a hold, and the hold with the last one.
+    pub(crate) fn leave(&mut self, number: u64, now: Duration) -> Left {
+        let mut left = Left {
+            depth: 0,
+            held_for: Duration::ZERO,
+            suspended_for: Duration::ZERO,
+            outcome: Ok(()),
+        };
         let Some(held) = self.hold.as_mut().filter(|held| held.number == number) else {
-            return Ok(0);
+            return left;
         };
         held.depth = held.depth.saturating_sub(1);
+        left.depth = held.depth;
         if held.depth > 0 {
-            return Ok(held.depth);
+            return left;
         }
+        left.held_for = now.saturating_sub(held.since);
+        left.suspended_for = held.suspended_for;
         self.hold = None;
-        let outcome = self.give_back();
+        left.outcome = self.give_back();
         self.record.open_gate();
-        outcome.map(|()| 0)
+        left
+    }
+
+    /// Returns how many entries the present hold has.
+    pub(crate) fn depth(&self) -> u32 {
+        self.hold.as_ref().map_or(0, |held| held.depth)
+    }
+
+    /// Suspends the budget of a hold.
+    pub(crate) fn pause(&mut self, number: u64, now: Duration) {
+        if let Some(held) = self.hold.as_mut().filter(|held| held.number == number) {
+            if held.pauses == 0 {
+                held.paused_at = now;
+            }
+            held.pauses = held.pauses.saturating_add(1);
+        }
+    }
+
+    /// Ends a pause; the budget counts again after the last one.
+    pub(crate) fn resume(&mut self, number: u64, now: Duration) {
+        if let Some(held) = self.hold.as_mut().filter(|held| held.number == number) {
+            held.pauses = held.pauses.saturating_sub(1);
+            if held.pauses == 0 {
+                let paused_for = now.saturating_sub(held.paused_at);
+                held.suspended_for = held.suspended_for.saturating_add(paused_for);
+            }
+        }
     }
 
     /// Opens what is not open. Nothing on the fast path.
@@ -286,12 +343,8 @@ impl State {
                 }
             }
             Contention::Busy(reason) => {
-                return Ok(Fenced::Busy(Box::new(InTheWay {
-                    reason,
-                    holder: look.writer,
-                    size: look.size,
-                    locked_by: None,
-                })));
+                let in_the_way = self.busy_by_claim(look, reason, request.settings);
+                return Ok(Fenced::Busy(Box::new(in_the_way)));
             }
         }
         let held = self.sign(request).map_err(failed)?;
@@ -331,6 +384,10 @@ impl State {
             lane: request.lane,
             depth: 1,
             token: Arc::from(token),
+            since: settings.timing.now(),
+            suspended_for: Duration::ZERO,
+            pauses: 0,
+            paused_at: Duration::ZERO,
         })
     }
 
@@ -383,12 +440,51 @@ impl State {
             // Our own hold has signed before anybody could look.
             steady: self.hold.is_some() || (is_same && !contradicts),
         };
+        let reason = reason(&seen);
+        let is_confirmed = reason == BusyReason::Kernel(Attribution::Confirmed);
+        let incident = holder
+            .as_ref()
+            .filter(|_| is_confirmed && self.hold.is_none())
+            .and_then(|holder| self.incident(holder, reason, settings));
         Box::new(InTheWay {
-            reason: reason(&seen),
+            reason,
             holder,
             size: None,
             locked_by,
+            incident,
         })
+    }
+
+    /// A claim in the way is attributed like a kernel lock: by two looks.
+    fn busy_by_claim(&mut self, look: Look, reason: BusyReason, settings: &Settings) -> InTheWay {
+        let now = settings.timing.now();
+        let is_same = self.looks.look(look.writer.as_ref(), now, settings.poll);
+        let incident = look
+            .writer
+            .as_ref()
+            .filter(|_| is_same && reason == BusyReason::LegacyAlive)
+            .and_then(|claim| self.incident(claim, reason, settings));
+        InTheWay {
+            reason,
+            holder: look.writer,
+            size: look.size,
+            locked_by: None,
+            incident,
+        }
+    }
+
+    fn incident(
+        &mut self,
+        holder: &LastWriter,
+        reason: BusyReason,
+        settings: &Settings,
+    ) -> Option<Box<Incident>> {
+        if self.own.as_ref().is_some_and(|own| own.is(holder)) {
+            return None;
+        }
+        let wall_ms = settings.timing.wall_ms();
+        self.incidents
+            .look(holder, reason, wall_ms, settings.foreign_hold)
     }
 
     fn busy_at_record(&self, record: RecordClass, request: Request<'_>) -> Box<InTheWay> {
@@ -404,6 +500,7 @@ impl State {
             holder: fence::last_writer(&request.paths.record),
             size: None,
             locked_by: None,
+            incident: None,
         })
     }
 
@@ -437,6 +534,14 @@ impl Held {
 }
 
 impl OwnName {
+    /// Tells whether a record is of this very process.
+    fn is(&self, holder: &LastWriter) -> bool {
+        match (&self.process, &holder.identity) {
+            (Some(own), Some(theirs)) => !matches!(own.matches(theirs), Matching::Different(_)),
+            (None, _) | (_, None) => self.pid == holder.pid,
+        }
+    }
+
     fn new() -> Result<Self, AcquireError> {
         let identity = ProcessIdentity::own(&ProcFs::system()).ok();
         let pid = match &identity {
@@ -448,6 +553,7 @@ impl OwnName {
         Ok(Self {
             pid,
             launch: Arc::from(format!("{pid}:{thread}:{random:016x}")),
+            process: identity,
             identity: identity.map(|identity| Arc::from(identity.to_string())),
         })
     }

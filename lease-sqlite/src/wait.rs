@@ -10,7 +10,8 @@ use lease_core::BusyReason;
 use crate::busy::Busy;
 use crate::error::AcquireError;
 use crate::gate::{Doorman, Gate};
-use crate::hold::{Hold, Lane};
+use crate::health::Happening;
+use crate::hold::{Granted, Hold, Lane, Telling};
 use crate::limits::HANDOVERS_IN_A_ROW;
 use crate::lock::Shared;
 use crate::options::Settings;
@@ -159,9 +160,15 @@ pub(crate) fn acquire(
     // Bound first: a guard in the head of a `match` would live to its end, across every wait.
     let first = shared.state().attempt(request)?;
     match first {
-        Attempt::Granted(number, granted) => Ok(Hold::new(Arc::clone(shared), number, granted)),
-        Attempt::Busy(in_the_way) if settings.is_timing_given => waiter.poll(in_the_way),
-        Attempt::Busy(in_the_way) => waiter.stand(in_the_way),
+        Attempt::Granted(number, granted) => Ok(waiter.hold(number, granted)),
+        Attempt::Busy(mut in_the_way) => {
+            waiter.tell(&mut in_the_way);
+            if settings.is_timing_given {
+                waiter.poll(in_the_way)
+            } else {
+                waiter.stand(in_the_way)
+            }
+        }
     }
 }
 
@@ -256,9 +263,28 @@ impl Waiter<'_> {
             Attempt::Granted(number, mut granted) => {
                 granted.contended = true;
                 granted.waited = self.waited();
-                Ok(Ok(Hold::new(Arc::clone(self.shared), number, granted)))
+                Ok(Ok(self.hold(number, granted)))
             }
-            Attempt::Busy(in_the_way) => Ok(Err(in_the_way)),
+            Attempt::Busy(mut in_the_way) => {
+                self.tell(&mut in_the_way);
+                Ok(Err(in_the_way))
+            }
+        }
+    }
+
+    fn hold(&self, number: u64, granted: Granted) -> Hold {
+        let telling = Telling {
+            timing: Arc::clone(&self.settings.timing),
+            events: Arc::clone(&self.settings.events),
+            budget: self.settings.hold_budget,
+        };
+        Hold::new(Arc::clone(self.shared), number, granted, telling)
+    }
+
+    /// Tells of a long foreign hold, outside every lock.
+    fn tell(&self, in_the_way: &mut InTheWay) {
+        if let Some(incident) = in_the_way.incident.take() {
+            self.settings.events.tell(Happening::ForeignHold(incident));
         }
     }
 

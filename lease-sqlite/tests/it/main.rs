@@ -15,6 +15,8 @@ mod gate;
 #[cfg(test)]
 mod handles;
 #[cfg(test)]
+mod health;
+#[cfg(test)]
 mod mutex;
 #[cfg(test)]
 mod pair;
