@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use lease_core::{
     Action, AdoptProof, At, AuthorityId, Bounded, By, Call, Cell, Code, Counter, Decision,
     Disposition, FenceGate, Fenced, FencingToken, Lease, LeaseId, LeasePolicy, Moment, OpId,
-    Outcome, Provenance, Refusal, Scene, Seen, SessionHolder, Step, Turn, Verb, Wait, WaiterId,
-    decide, limits,
+    Outcome, Provenance, Refusal, Registry, Scene, Seen, SessionHolder, Step, Turn, Verb, Wait,
+    WaiterId, decide, limits,
 };
 use proptest::prelude::*;
 
@@ -511,4 +511,14 @@ fn a_source_of_ids_that_gives_the_reserved_one_grants_nothing() {
     );
     assert!(rig.list().is_empty());
     assert_eq!(rig.granted("a", &mcp()).at.token.generation, generation(1));
+}
+
+#[test]
+fn a_registry_that_keeps_no_receipts_keeps_none() {
+    let mut rig = Rig::sessions();
+    rig.registry = Registry::new(AuthorityId::from_bytes([0xA1; 16]), session_ttl());
+    let grant = rig.granted("k", &mcp());
+    rig.release("k", grant.at).change();
+    assert_eq!(rig.receipts, []);
+    assert_eq!(rig.registry.last_major(), 2);
 }
