@@ -54,6 +54,7 @@
 
 mod busy;
 mod clock;
+pub mod config;
 mod error;
 mod fault;
 mod fence;

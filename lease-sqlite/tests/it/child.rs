@@ -8,6 +8,7 @@ use std::time::Duration;
 use lease_sqlite::{AcquireError, Hold, LockOptions, WaitBudget};
 
 use crate::rig::{BOUND, answer, orders};
+use crate::sys::fork_sleeper;
 
 /// Runs in every test run, where it has no orders and does nothing.
 #[test]
@@ -60,6 +61,7 @@ fn obeys_orders() {
                 answer("held");
                 peer = Some(mutex);
             }
+            "fork" => answer(&fork_sleeper().to_string()),
             "entries" => {
                 let hold = lock.acquire(WaitBudget::NOW).unwrap();
                 for _entry in 0..rest.parse().unwrap() {

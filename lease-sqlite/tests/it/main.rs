@@ -5,11 +5,15 @@
 mod calls;
 #[cfg(test)]
 mod child;
+#[cfg(test)]
+mod config;
 #[cfg(feature = "test-util")]
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod fence;
+#[cfg(test)]
+mod fork;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
@@ -28,5 +32,7 @@ mod reentry;
 mod rig;
 #[cfg(test)]
 mod sweep;
+#[cfg(test)]
+mod sys;
 #[cfg(test)]
 mod wait;

@@ -1,0 +1,55 @@
+//! Forked children.
+#![expect(
+    unsafe_code,
+    reason = "fork; the children touch only what fork leaves sound"
+)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::rig::BOUND;
+
+/// Forks a child that sleeps until it is killed, or for a bound.
+pub(crate) fn fork_sleeper() -> i32 {
+    fork(|| {
+        let seconds = u32::try_from(BOUND.as_secs()).unwrap();
+        // SAFETY: an alarm without a handler ends the process.
+        unsafe { libc::alarm(seconds * 2) };
+        loop {
+            // SAFETY: it waits for a signal and does nothing else.
+            unsafe { libc::pause() };
+        }
+    })
+}
+
+/// Forks a child, runs `body` there, and returns whether it panicked.
+pub(crate) fn in_child(body: impl FnOnce()) -> bool {
+    let pid = fork(body);
+    let mut status = 0;
+    // SAFETY: the child was forked here and nobody else waits for it.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(waited, pid);
+    status != 0
+}
+
+/// Kills a process that was started by this test.
+pub(crate) fn kill(pid: i32) {
+    // SAFETY: it sends a signal and does nothing else.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+}
+
+pub(crate) fn is_running(pid: i32) -> bool {
+    // SAFETY: signal 0 is sent to nobody.
+    unsafe { libc::kill(pid, 0) == 0 }
+}
+
+fn fork(body: impl FnOnce()) -> i32 {
+    // SAFETY: the C library makes its heap sound in the child, and the child leaves by `_exit`.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let outcome = catch_unwind(AssertUnwindSafe(body));
+        // SAFETY: nothing of the parent is dropped or flushed twice.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    pid
+}
