@@ -136,6 +136,37 @@ fn a_verdict_about_the_giver_says_nothing_about_the_new_holder() {
 }
 
 #[test]
+fn of_verdicts_that_do_not_agree_the_first_that_does_not_prove_death_counts() {
+    let policy = LeasePolicy::hosted_session(std::time::Duration::from_secs(30)).unwrap();
+    let mut rig = Rig::new(policy);
+    rig.holds(VIEWPORT, &mcp());
+    let ask = Action::Acquire {
+        holder: oth(),
+        ttl: None,
+    };
+    let Step::Ask(asked) = rig.step(Some(VIEWPORT), ask.clone(), Wait::No) else {
+        panic!()
+    };
+    let dead = || Verdict::Dead(Evidence::new("exited"));
+    let alive = || Verdict::Alive(Evidence::new("running"));
+    let unknown = || Verdict::Unknown(Evidence::new("denied"));
+    for (seen, code) in [
+        ([alive(), unknown(), dead()], Code::LeaseHeld),
+        ([unknown(), alive(), dead()], Code::InvalidHolder),
+        ([dead(), alive(), unknown()], Code::LeaseHeld),
+        ([dead(), dead(), unknown()], Code::InvalidHolder),
+    ] {
+        rig.answers = seen.map(|verdict| asked[0].answer(verdict)).into();
+        assert_eq!(
+            rig.refused(VIEWPORT, &oth()).code(),
+            code,
+            "{:?}",
+            rig.answers
+        );
+    }
+}
+
+#[test]
 fn an_operator_retires_an_expected_generation_only() {
     let mut rig = Rig::sessions();
     let grant = rig.granted(VIEWPORT, &mcp());

@@ -12,8 +12,8 @@ use lease_core::{
 use proptest::prelude::*;
 
 use crate::rig::{
-    Answered as _, Process, Rig, T0, VIEWPORT, dead, first_process, generation, inp, key, mcp, ms,
-    observed, op, oth, second_process, session_ttl,
+    Answered as _, Process, Rig, T0, TTL_MS, VIEWPORT, dead, first_process, generation, inp, key,
+    mcp, ms, observed, op, oth, second_process, session_ttl,
 };
 
 /// All that a registry knows of leases, waiters and counters.
@@ -376,6 +376,30 @@ fn without_a_resource_a_decision_about_one_is_refused() {
             Decision::Refuse(refusal) => assert_eq!(refusal, Refusal::Misaddressed),
             decision => panic!("not refused: {decision:?}"),
         }
+    }
+}
+
+#[test]
+fn a_plan_is_empty_when_it_neither_changes_nor_reports() {
+    let mut over = lease(session_ttl());
+    over.ops.clear();
+    let (token, later) = (over.token, ms(T0 + 2 * TTL_MS));
+    let (key, present) = (key("a"), ms(T0));
+    let cell = Cell::load(over, present, limits::TERM_MAX).unwrap();
+    let due = [(&key, &cell)];
+    let scene = Scene {
+        own: Some((&key, &cell)),
+        near: &[],
+        queued: &[],
+        due: &due,
+    };
+    let sweep = |now| sweep(&session_ttl(), &scene, &Action::Sweep, &Seen::at(now));
+    assert!(sweep(present).is_empty());
+    assert!(!sweep(later).is_empty());
+    let check = Action::Check(By::Token(token.into()));
+    match decide(&session_ttl(), &scene, &check, &Seen::at(present)) {
+        Decision::Change(plan) => assert!(!plan.is_empty()),
+        decision => panic!("no report: {decision:?}"),
     }
 }
 
