@@ -144,7 +144,7 @@ fn of_verdicts_that_do_not_agree_the_first_that_does_not_prove_death_counts() {
         holder: oth(),
         ttl: None,
     };
-    let Step::Ask(asked) = rig.step(Some(VIEWPORT), ask.clone(), Wait::No) else {
+    let Step::Ask(asked) = rig.step(Some(VIEWPORT), ask, Wait::No) else {
         panic!()
     };
     let dead = || Verdict::Dead(Evidence::new("exited"));

@@ -7,7 +7,7 @@ use lease_core::{
     Action, AdoptProof, At, AuthorityId, Bounded, By, Call, Cell, Code, Counter, Decision,
     Disposition, FenceGate, Fenced, FencingToken, Lease, LeaseId, LeasePolicy, Moment, OpId,
     Outcome, Provenance, Refusal, Registry, Scene, Seen, SessionHolder, Step, Turn, Verb, Wait,
-    WaiterId, decide, limits,
+    WaiterId, decide, limits, sweep,
 };
 use proptest::prelude::*;
 
