@@ -10,6 +10,8 @@ use std::io;
 )]
 #[non_exhaustive]
 pub enum FaultPoint {
+    /// `BEGIN EXCLUSIVE`; the number is an extended result code of SQLite.
+    Begin,
     /// The look at the mutex under the kernel lock.
     Moved,
     /// The look at the record under the kernel lock.
@@ -20,6 +22,8 @@ pub enum FaultPoint {
     Open,
     /// Reading a record that is not our own.
     Read,
+    /// The second look of a sweep.
+    Look,
     /// Removing a record in a sweep.
     Remove,
     /// Writing the record.
@@ -32,25 +36,27 @@ pub enum FaultPoint {
     Rollback,
 }
 
+/// What happens at a point, once.
+#[cfg(feature = "test-util")]
+type Event = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
 /// The faults of one path, each once.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Faults {
     #[cfg(feature = "test-util")]
-    armed: std::collections::BTreeMap<FaultPoint, i32>,
+    armed: std::collections::BTreeMap<FaultPoint, Event>,
 }
 
 impl Faults {
     #[cfg(feature = "test-util")]
-    pub(crate) fn arm(&mut self, point: FaultPoint, error_number: i32) {
-        self.armed.insert(point, error_number);
+    pub(crate) fn arm(&mut self, point: FaultPoint, event: Event) {
+        self.armed.insert(point, event);
     }
 
-    /// Fails if a fault is armed here, and disarms it.
+    /// Lets happen what is armed here, and disarms it.
     #[cfg(feature = "test-util")]
     pub(crate) fn hit(&mut self, point: FaultPoint) -> io::Result<()> {
-        self.armed
-            .remove(&point)
-            .map_or(Ok(()), |number| Err(io::Error::from_raw_os_error(number)))
+        self.armed.remove(&point).map_or(Ok(()), |event| event())
     }
 
     /// Nothing is ever armed.
@@ -61,5 +67,11 @@ impl Faults {
     )]
     pub(crate) const fn hit(&mut self, _point: FaultPoint) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faults").finish_non_exhaustive()
     }
 }

@@ -208,7 +208,7 @@ impl RecordFile {
 
 /// Reads whom the record at a path names. Never fails.
 pub(crate) fn last_writer(path: &Path) -> Option<LastWriter> {
-    let file = sys::open(path, Opening::ReadOnly).ok()?;
+    let file = sys::open_regular(path).ok()?;
     if sys::look_at(&file).ok()?.kind != Kind::Regular {
         return None;
     }

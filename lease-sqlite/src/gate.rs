@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::limits::DOORMAN_IDLE;
-use crate::sys::{self, Bell, FileId, Kind, Opening};
+use crate::sys::{self, Bell, FileId, Kind};
 
 /// An open file of its own on a record.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// Opens the gate at a record's path; `None` if no record is there.
     pub(crate) fn at(path: &Path) -> Option<Self> {
-        let descriptor = sys::open(path, Opening::ReadOnly).ok()?;
+        let descriptor = sys::open_regular(path).ok()?;
         let found = sys::look_at(&descriptor).ok()?;
         (found.kind == Kind::Regular).then(|| Self {
             file: found.id,

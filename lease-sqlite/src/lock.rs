@@ -57,6 +57,8 @@ impl WriteLock {
 
     /// Takes the lock for this thread, or enters its hold again.
     ///
+    /// No order among those who wait is promised.
+    ///
     /// # Errors
     ///
     /// [`AcquireError::Busy`] at the end of the budget; every other variant at once.
@@ -141,7 +143,18 @@ impl WriteLock {
     /// Makes the next pass through a point fail once.
     #[cfg(feature = "test-util")]
     pub fn inject(&self, point: FaultPoint, error_number: i32) {
-        self.shared.state().faults.arm(point, error_number);
+        let fails = move || Err(std::io::Error::from_raw_os_error(error_number));
+        self.shared.state().faults.arm(point, Box::new(fails));
+    }
+
+    /// Lets something happen at the next pass through a point.
+    #[cfg(feature = "test-util")]
+    pub fn meanwhile(&self, point: FaultPoint, event: impl FnOnce() + Send + 'static) {
+        let goes_on = move || {
+            event();
+            Ok(())
+        };
+        self.shared.state().faults.arm(point, Box::new(goes_on));
     }
 
     /// Returns how many threads of this process stand in line.

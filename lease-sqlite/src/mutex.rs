@@ -118,8 +118,19 @@ impl MutexFile {
     }
 
     /// Tries the kernel lock once.
-    pub(crate) fn begin(&self, lock_path: &Path) -> Result<Begun, AcquireError> {
-        let Err(error) = run(&self.connection, "BEGIN EXCLUSIVE") else {
+    pub(crate) fn begin(
+        &self,
+        lock_path: &Path,
+        faults: &mut Faults,
+    ) -> Result<Begun, AcquireError> {
+        let begun = match faults.hit(FaultPoint::Begin) {
+            Ok(()) => run(&self.connection, "BEGIN EXCLUSIVE"),
+            Err(error) => Err(rusqlite::Error::SqliteFailure(
+                ffi::Error::new(error.raw_os_error().unwrap_or(0)),
+                None,
+            )),
+        };
+        let Err(error) = begun else {
             return Ok(Begun::Taken);
         };
         if !self.connection.is_autocommit() {

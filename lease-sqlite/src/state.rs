@@ -146,8 +146,8 @@ impl State {
         }
         let mut repairs = Repairs::default();
         for _again in 0..=REOPENINGS {
-            let mutex = self.ready(request.paths)?;
-            if mutex.begin(&request.paths.record)? == Begun::Busy {
+            self.ready(request.paths)?;
+            if self.begin(request.paths)? == Begun::Busy {
                 return Ok(Attempt::Busy(self.busy(request)));
             }
             // From here on the kernel lock is ours, and every way out but the grant gives it back.
@@ -199,12 +199,12 @@ impl State {
     }
 
     fn sweep_locked(&mut self, paths: &Paths, found: &Found) -> Swept {
+        if !matches!(self.begin(paths), Ok(Begun::Taken)) {
+            return Swept::KeptUnlocked;
+        }
         let Some(mutex) = &self.mutex else {
             return Swept::KeptUnlocked;
         };
-        if !matches!(mutex.begin(&paths.record), Ok(Begun::Taken)) {
-            return Swept::KeptUnlocked;
-        }
         let swept = match mutex.has_moved() {
             Ok(false) => sweep::remove(&paths.record, found, &mut self.faults),
             Ok(true) | Err(_) => Swept::KeptUnlocked,
@@ -274,7 +274,7 @@ impl State {
     }
 
     /// Opens what is not open. Nothing on the fast path.
-    fn ready(&mut self, paths: &Paths) -> Result<&MutexFile, AcquireError> {
+    fn ready(&mut self, paths: &Paths) -> Result<(), AcquireError> {
         if self.mutex.is_none() {
             // If that fails, what follows says why.
             let _made = std::fs::create_dir_all(paths.directory());
@@ -287,11 +287,15 @@ impl State {
         }
         self.record
             .prepare(&paths.record, &mut self.faults)
-            .map_err(|(step, source)| io(&paths.record, step, source))?;
-        self.mutex.as_ref().ok_or(AcquireError::NotAMutex {
-            path: paths.mutex.clone(),
-            why: NotAMutex::Replaced,
-        })
+            .map_err(|(step, source)| io(&paths.record, step, source))
+    }
+
+    /// Tries the kernel lock once.
+    fn begin(&mut self, paths: &Paths) -> Result<Begun, AcquireError> {
+        match &self.mutex {
+            Some(mutex) => mutex.begin(&paths.record, &mut self.faults),
+            None => Ok(Begun::Busy),
+        }
     }
 
     /// Looks at both files under the kernel lock, and signs.

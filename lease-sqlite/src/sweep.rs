@@ -13,7 +13,7 @@ use crate::busy;
 use crate::fault::{FaultPoint, Faults};
 use crate::fence;
 use crate::record::{self, Content, LastWriter};
-use crate::sys::{self, FileId, Kind, Opening};
+use crate::sys::{self, FileId, Kind};
 
 /// What a boot sweep did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) struct Found {
 
 /// Looks, without any lock: most records are kept, and that costs nobody anything.
 pub(crate) fn look(path: &Path, liveness: &ProcLiveness) -> Result<Found, Swept> {
-    let Ok(descriptor) = sys::open(path, Opening::ReadOnly) else {
+    let Ok(descriptor) = sys::open_regular(path) else {
         return match sys::identify(path) {
             Ok(None) => Err(Swept::AlreadyGone),
             Ok(Some(_)) | Err(_) => Err(Swept::KeptUnattributable),
@@ -68,7 +68,10 @@ pub(crate) fn look(path: &Path, liveness: &ProcLiveness) -> Result<Found, Swept>
 
 /// Looks again, under the kernel lock, and removes.
 pub(crate) fn remove(path: &Path, found: &Found, faults: &mut Faults) -> Swept {
-    match sys::identify(path) {
+    let looked = faults
+        .hit(FaultPoint::Look)
+        .and_then(|()| sys::identify(path));
+    match looked {
         Ok(None) => return Swept::AlreadyGone,
         Ok(Some((file, _))) if file == found.file => {}
         Ok(Some(_)) | Err(_) => return Swept::KeptChanged,

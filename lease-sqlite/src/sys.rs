@@ -134,6 +134,16 @@ pub(crate) fn open(path: &Path, opening: Opening) -> io::Result<OwnedFd> {
     )?)
 }
 
+/// Opens a regular file for reading. Anything else is not opened at all: to open a device can do
+/// things.
+pub(crate) fn open_regular(path: &Path) -> io::Result<OwnedFd> {
+    match identify(path)? {
+        Some((_, Kind::Regular)) => open(path, Opening::ReadOnly),
+        Some((_, Kind::Directory | Kind::Other)) => Err(io::ErrorKind::InvalidInput.into()),
+        None => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
 /// Tells whether opening failed because a link lies there.
 pub(crate) fn is_link(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::LOOP)
@@ -399,5 +409,26 @@ impl<T> Drop for Native<T> {
             // SAFETY: it is dropped here and nowhere else, and `self` ends with this call.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FileId;
+
+    // C43
+    #[test]
+    fn one_inode_number_on_two_devices_is_two_files() {
+        let file = FileId {
+            device: (0, 1),
+            inode: 5,
+        };
+        let other_device = FileId {
+            device: (0, 2),
+            ..file
+        };
+        assert_ne!(file, other_device);
+        assert_ne!(file, FileId { inode: 6, ..file });
+        assert_eq!(file, FileId { ..file });
     }
 }

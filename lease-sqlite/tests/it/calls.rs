@@ -46,6 +46,7 @@ fn difference(less: &Calls, more: &Calls) -> Vec<(String, i64)> {
     differences.filter(|(_, count)| *count != 0).collect()
 }
 
+// C33
 #[test]
 fn a_hold_costs_eighteen_system_calls() {
     if !has_strace("calls::a_hold_costs_eighteen_system_calls") {
@@ -74,4 +75,47 @@ fn an_entry_into_ones_own_hold_costs_no_system_call() {
     let few = calls_of("entries 2");
     let many = calls_of("entries 300");
     assert_eq!(difference(&few, &many), []);
+}
+
+// C46
+#[test]
+fn what_is_no_regular_file_is_never_opened() {
+    if !has_strace("calls::what_is_no_regular_file_is_never_opened") {
+        return;
+    }
+    for is_pipe in [true, false] {
+        let place = Place::new();
+        if is_pipe {
+            let made = std::process::Command::new("mkfifo")
+                .arg(place.record())
+                .status();
+            assert!(made.unwrap().success());
+        } else {
+            fs::write(place.directory.join("victim"), "").unwrap();
+            std::os::unix::fs::symlink("victim", place.record()).unwrap();
+        }
+        let log = place.directory.join("calls");
+        let log_name = log.to_str().unwrap();
+        let tracer = [
+            "strace",
+            "-f",
+            "-qq",
+            "-e",
+            "trace=openat,open",
+            "-o",
+            log_name,
+        ];
+        let mut writer = Writer::start_with(&place, &tracer);
+        let told = writer.does("acquire 0");
+        assert!(told.starts_with("busy NotARegularFile"), "{told}");
+        writer.ends();
+        let record = format!("{}\"", place.record().display());
+        let log = fs::read_to_string(log).unwrap();
+        let opens: Vec<&str> = log.lines().filter(|line| line.contains(&record)).collect();
+        // Making it exclusively opens nothing that is there.
+        assert!(
+            !opens.is_empty() && opens.iter().all(|line| line.contains("O_EXCL")),
+            "{opens:?}"
+        );
+    }
 }

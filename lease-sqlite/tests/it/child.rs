@@ -44,15 +44,17 @@ fn obeys_orders() {
                 answer("done");
             }
             "rounds" => {
+                let mut longest = Duration::ZERO;
                 let inside = lock.lock_path().with_extension("inside");
                 for _round in 0..rest.parse().unwrap() {
                     let hold = lock.acquire(WaitBudget::Within(BOUND)).unwrap();
+                    longest = longest.max(hold.granted().waited);
                     // Fails if anybody else is inside.
                     drop(fs::File::create_new(&inside).unwrap());
                     fs::remove_file(&inside).unwrap();
                     hold.release().unwrap();
                 }
-                answer("done");
+                answer(&format!("done, longest wait {} ms", longest.as_millis()));
             }
             // What a peer does that knows neither gate nor our fields.
             "peer" => {

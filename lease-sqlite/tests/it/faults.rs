@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 
 use lease_core::BusyReason;
-use lease_sqlite::{AcquireError, AdoptionCause, FaultPoint, Step};
+use lease_sqlite::{AcquireError, AdoptionCause, FaultPoint, Step, Swept, WaitBudget};
 
 use crate::rig::{Place, Writer, now};
 
@@ -91,6 +91,68 @@ fn who_loses_the_race_for_a_new_record_is_kept_out_without_an_error() {
     let hold = now(&lock).unwrap();
     let adopted = hold.granted().adopted.unwrap();
     assert_eq!(adopted.cause, AdoptionCause::Missing);
+}
+
+// C10
+#[test]
+fn only_plain_busy_is_contention() {
+    use rusqlite::ffi;
+
+    let errors = [
+        ffi::SQLITE_IOERR,
+        ffi::SQLITE_CANTOPEN,
+        ffi::SQLITE_NOTADB,
+        ffi::SQLITE_BUSY_SNAPSHOT,
+        ffi::SQLITE_BUSY_RECOVERY,
+        ffi::SQLITE_LOCKED,
+    ];
+    let place = Place::new();
+    let lock = place.lock();
+    for expected in errors {
+        lock.inject(FaultPoint::Begin, expected);
+        // With all the time there is: an error does not wait.
+        let error = lock.acquire(WaitBudget::Forever).unwrap_err();
+        let AcquireError::Sqlite { step, source, .. } = error else {
+            panic!("{expected}: {error}");
+        };
+        assert_eq!((step, source.code), (Step::Begin, expected));
+    }
+    lock.inject(FaultPoint::Begin, ffi::SQLITE_BUSY);
+    assert!(matches!(now(&lock), Err(AcquireError::Busy(_))));
+    now(&lock).unwrap().release().unwrap();
+}
+
+// C88
+#[test]
+fn a_record_that_is_swapped_between_the_looks_of_a_sweep_is_kept() {
+    let dead = {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    };
+    let own = std::os::unix::process::parent_id();
+    let record = |pid, token| format!("{{\"protocol\":2,\"pid\":{pid},\"token\":\"{token}\"}}");
+    let old = record(dead, 1);
+    // Another file, the same file with another process, and with another hold of the same process.
+    for (text, is_new_file) in [
+        (record(own, 1), true),
+        (record(own, 1), false),
+        (record(dead, 2), false),
+    ] {
+        let place = Place::new();
+        let lock = place.lock();
+        now(&lock).unwrap().release().unwrap();
+        fs::write(place.record(), &old).unwrap();
+        let (path, new) = (place.record(), text.clone());
+        lock.meanwhile(FaultPoint::Look, move || {
+            if is_new_file {
+                fs::remove_file(&path).unwrap();
+            }
+            fs::write(&path, new).unwrap();
+        });
+        assert_eq!(lock.sweep(), Swept::KeptChanged);
+        assert_eq!(fs::read_to_string(place.record()).unwrap(), text);
+    }
 }
 
 // C39

@@ -197,7 +197,7 @@ fn a_claim_of_protocol_1_is_not_recognised_without_the_feature() {
 mod legacy {
     use std::time::Duration;
 
-    use lease_sqlite::LockOptions;
+    use lease_sqlite::{LockOptions, Swept};
 
     use super::*;
     use crate::rig::{BOUND, until, within};
@@ -208,7 +208,7 @@ mod legacy {
         child.id().into()
     }
 
-    // C37
+    // C37, C75
     #[test]
     fn a_claim_of_a_running_process_is_honoured_without_keeping_the_kernel_lock() {
         let place = Place::new();
@@ -233,6 +233,63 @@ mod legacy {
         });
         assert_eq!(fs::read_to_string(place.record()).unwrap(), claim(1, 5));
         assert_eq!(fs::metadata(place.record()).unwrap().ino(), before);
+    }
+
+    // S42
+    #[cfg(feature = "test-util")]
+    #[test]
+    fn every_damaged_record_is_adopted_or_keeps_everybody_out() {
+        use lease_sqlite::FaultPoint;
+
+        let wide = |text: &str| format!("{text:<1024}");
+        let half = "{\"protocol\":2,\"pi";
+        let unreadable = wide(" ");
+        let adopted = Ok(Some(AdoptionCause::Replaced));
+        let table = [
+            (None, Ok(None)),
+            (Some(String::new()), adopted),
+            (Some(wide(half)), adopted),
+            (Some(wide("")), adopted),
+            (Some(peer(1)), adopted),
+            (Some(peer(dead_pid())), adopted),
+            (Some(format!("{half:<300}")), Err(BusyReason::Unrecognised)),
+            (
+                Some(format!("{}{}", peer(1), peer(2))),
+                Err(BusyReason::Unrecognised),
+            ),
+            (Some("null".to_owned()), Err(BusyReason::Unrecognised)),
+            (Some("{}".to_owned()), Err(BusyReason::Unrecognised)),
+            (Some(claim(1, 5)), Err(BusyReason::LegacyAlive)),
+            (Some(claim(dead_pid(), 5)), Ok(Some(AdoptionCause::Reaped))),
+            (Some(unreadable), Err(BusyReason::Unreadable)),
+        ];
+        let last = table.len() - 1;
+        for (row, (text, expected)) in table.into_iter().enumerate() {
+            let place = Place::new();
+            if let Some(text) = &text {
+                fs::write(place.record(), text).unwrap();
+            }
+            let lock = place.lock();
+            if row == last {
+                lock.inject(FaultPoint::Read, 5);
+            }
+            match expected {
+                Ok(expected) => {
+                    let hold = now(&lock).unwrap();
+                    assert_eq!(cause(&hold), expected, "row {row}");
+                    let reaped = hold.granted().reaped.is_some();
+                    assert_eq!(reaped, expected == Some(AdoptionCause::Reaped), "row {row}");
+                    let record = fs::read(place.record()).unwrap();
+                    assert_eq!(record.len(), 1_024, "row {row}");
+                    let token = lock.last_writer().unwrap().token;
+                    assert_eq!(token.as_deref(), Some(&*hold.granted().token), "row {row}");
+                }
+                Err(reason) => {
+                    assert_eq!(refused(&lock).0, reason, "row {row}");
+                    assert_eq!(fs::read_to_string(place.record()).unwrap(), text.unwrap());
+                }
+            }
+        }
     }
 
     // C36
@@ -284,7 +341,7 @@ mod legacy {
         assert_eq!(fs::metadata(place.record()).unwrap().len(), 1_024);
     }
 
-    // C41
+    // C41, S47
     #[test]
     fn a_claim_with_our_own_pid_is_named_and_removed_only_on_request_and_with_an_earlier_stamp() {
         let place = Place::new();
@@ -307,6 +364,9 @@ mod legacy {
                 options = options.reap_own_pid();
             }
             let lock = options.open(place.database()).unwrap();
+            // Its pid lives: it is ours. Without a mutex it would be kept in any case.
+            fs::write(place.mutex(), "").unwrap();
+            assert!(matches!(lock.sweep(), Swept::KeptAlive(pid) if i64::from(pid.get()) == own));
             match expected {
                 Err(reason) => {
                     assert_eq!(refused(&lock).0, reason);

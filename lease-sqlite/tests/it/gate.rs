@@ -4,7 +4,7 @@ use std::thread::scope;
 
 use lease_sqlite::{Lane, WaitBudget};
 
-use crate::rig::{BOUND, Place, Writer, now, within};
+use crate::rig::{BOUND, Place, Writer, now, said, within};
 
 #[cfg(feature = "test-util")]
 mod alone {
@@ -128,6 +128,7 @@ mod alone {
     }
 }
 
+// C77
 #[test]
 fn everybody_gets_in_and_nobody_meets_another_inside() {
     let place = Place::new();
@@ -136,7 +137,10 @@ fn everybody_gets_in_and_nobody_meets_another_inside() {
         writer.order("rounds 40");
     }
     for writer in &writers {
-        assert_eq!(writer.answer(), "done");
+        // Reported, not judged: no order is promised.
+        let told = writer.answer();
+        assert!(told.starts_with("done, longest wait "), "{told}");
+        said(&format!("{told} of 40 rounds among 6"));
     }
 }
 
@@ -159,7 +163,7 @@ fn lanes_and_processes_share_one_lock() {
             });
         }
     });
-    assert_eq!(other.answer(), "done");
+    assert!(other.answer().starts_with("done"));
     assert!(now(&lock).is_ok());
 }
 

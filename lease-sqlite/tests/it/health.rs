@@ -235,13 +235,13 @@ fn an_incident_begins_at_its_threshold() {
 #[test]
 fn the_last_lock_that_goes_during_a_hold_is_told_of_once() {
     let place = Place::new();
+    let mut other = Writer::start(&place);
     let before = descriptors();
     let heard = Heard::default();
     let (one, two) = (
         heard.by(LockOptions::new()).open(place.database()).unwrap(),
         heard.by(LockOptions::new()).open(place.database()).unwrap(),
     );
-    let mut other = Writer::start(&place);
     let hold = now(&one).unwrap();
     assert_eq!(one.health().locks, 2);
     drop(two);
@@ -252,7 +252,6 @@ fn the_last_lock_that_goes_during_a_hold_is_told_of_once() {
     hold.release().unwrap();
     assert_eq!(heard.count("HANDLE_KEPT"), 1);
     assert_eq!(other.does("acquire 0"), "granted depth=1");
-    drop(other);
     assert_eq!(descriptors(), before);
 }
 

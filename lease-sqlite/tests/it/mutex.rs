@@ -157,7 +157,32 @@ fn an_empty_mutex_of_a_peer_is_used_as_it_is() {
     assert_eq!(fs::metadata(place.mutex()).unwrap().ino(), inode);
 }
 
-// C15, C57
+// S40
+#[cfg(feature = "test-util")]
+#[test]
+fn without_the_look_at_the_mutex_two_would_be_let_in() {
+    let place = Place::new();
+    let lock = place.lock();
+    let mut other = Writer::start(&place);
+    now(&lock).unwrap().release().unwrap();
+    fs::remove_dir_all(&place.directory).unwrap();
+    fs::create_dir(&place.directory).unwrap();
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    // The damage: the kernel lets us have the file that is gone.
+    lock.run_on_mutex("BEGIN EXCLUSIVE").unwrap();
+    assert_eq!(other.does("check"), "Some(Ok(()))");
+    lock.run_on_mutex("COMMIT").unwrap();
+    // The answer: with the look we are kept out.
+    assert!(told(&now(&lock)).starts_with("busy"));
+    assert_eq!(other.does("release"), "Some(Ok(Lock))");
+    assert_eq!(
+        now(&lock).unwrap().granted().reopened,
+        0,
+        "it was opened anew before"
+    );
+}
+
+// S40, C15, C57
 #[test]
 fn a_mutex_that_was_replaced_is_opened_anew_before_anybody_is_let_in() {
     let place = Place::new();
@@ -180,6 +205,7 @@ fn a_mutex_that_was_replaced_is_opened_anew_before_anybody_is_let_in() {
     hold.release().unwrap();
 }
 
+// S40
 #[test]
 fn a_mutex_that_is_removed_during_a_hold_is_noticed_by_its_holder() {
     let place = Place::new();

@@ -189,6 +189,11 @@ pub(crate) fn has_strace(test: &str) -> bool {
     has
 }
 
+/// Says something for people.
+pub(crate) fn said(text: &str) {
+    eprintln!("{text}");
+}
+
 /// The database of a second process; nothing in a test run of its own.
 pub(crate) fn orders() -> Option<PathBuf> {
     std::env::var_os(ORDERS).map(PathBuf::from)
