@@ -27,7 +27,8 @@ impl Sleepers {
         use std::os::unix::process::CommandExt as _;
         let sleeper = |_| {
             Command::new("sleep")
-                .arg("100000")
+                // Long enough, and no longer: who kills this program leaves them behind.
+            .arg("1800")
                 .stdin(Stdio::null())
                 .process_group(0)
                 .spawn()
