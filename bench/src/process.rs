@@ -28,7 +28,7 @@ impl Sleepers {
         let sleeper = |_| {
             Command::new("sleep")
                 // Long enough, and no longer: who kills this program leaves them behind.
-            .arg("1800")
+                .arg("1800")
                 .stdin(Stdio::null())
                 .process_group(0)
                 .spawn()
