@@ -43,7 +43,7 @@ fn waits_and_polls_have_floors_and_defaults_and_nothing_is_endless_by_accident()
     assert_eq!(WaitBudget::NOW, WaitBudget::Within(Duration::ZERO));
 }
 
-// C93
+// S50, C93
 #[test]
 fn the_sweep_is_off_only_for_exactly_0_and_cannot_fail_an_open() {
     for (text, expected) in [

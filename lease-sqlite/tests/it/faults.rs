@@ -122,7 +122,7 @@ fn only_plain_busy_is_contention() {
     now(&lock).unwrap().release().unwrap();
 }
 
-// C88
+// S50, C88
 #[test]
 fn a_record_that_is_swapped_between_the_looks_of_a_sweep_is_kept() {
     let dead = {

@@ -291,7 +291,7 @@ fn a_hold_beyond_its_budget_is_told_of_at_its_end_without_the_time_that_was_susp
     );
 }
 
-// C92
+// S50, C92
 #[test]
 fn a_sweep_that_removed_something_is_told_of_and_a_broken_observer_does_not_matter() {
     for is_broken in [false, true] {

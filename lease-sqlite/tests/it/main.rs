@@ -23,6 +23,8 @@ mod health;
 #[cfg(test)]
 mod mutex;
 #[cfg(test)]
+mod nobody;
+#[cfg(test)]
 mod pair;
 #[cfg(test)]
 mod record;

@@ -32,13 +32,20 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "lease-sqlite-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        let directory = std::env::temp_dir().canonicalize().unwrap().join(name);
-        fs::create_dir(&directory).unwrap();
+        let base = std::env::temp_dir().canonicalize().unwrap();
+        // A killed test leaves its directory, and its number comes again.
+        let directory = loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("lease-sqlite-{}-{number}", std::process::id());
+            let directory = base.join(name);
+            match fs::create_dir(&directory) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => {
+                    made.unwrap();
+                    break directory;
+                }
+            }
+        };
         Self { directory }
     }
 

@@ -42,7 +42,7 @@ fn looks(path: &Path) -> (u64, u64, i64, i64) {
     (found.ino(), found.len(), found.mtime(), found.mtime_nsec())
 }
 
-// C87, C90, C91
+// S50, C87, C90, C91
 #[test]
 fn it_removes_the_record_of_a_process_that_is_proven_gone_and_no_other() {
     let dead = dead_pid();
@@ -163,7 +163,7 @@ fn a_record_that_is_removed_during_a_hold_is_made_again_by_the_next() {
     assert_eq!(lock.last_writer().unwrap().pid.get(), other.pid());
 }
 
-// C89
+// S50, C89
 #[cfg(feature = "legacy-v1")]
 #[test]
 fn it_does_not_ask_for_the_protocol() {

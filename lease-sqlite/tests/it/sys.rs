@@ -31,6 +31,25 @@ pub(crate) fn in_child(body: impl FnOnce()) -> bool {
     status != 0
 }
 
+/// As `in_child`, with the rights of nobody.
+pub(crate) fn in_child_as_nobody(body: impl FnOnce()) -> bool {
+    in_child(|| {
+        const NOBODY: libc::uid_t = 65_534;
+        // SAFETY: they change the rights of this process, which has one thread and ends soon.
+        unsafe {
+            assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+            assert_eq!(libc::setresgid(NOBODY, NOBODY, NOBODY), 0);
+            assert_eq!(libc::setresuid(NOBODY, NOBODY, NOBODY), 0);
+        }
+        body();
+    })
+}
+
+pub(crate) fn is_root() -> bool {
+    // SAFETY: it reads a number.
+    unsafe { libc::geteuid() == 0 }
+}
+
 /// Kills a process that was started by this test.
 pub(crate) fn kill(pid: i32) {
     // SAFETY: it sends a signal and does nothing else.
