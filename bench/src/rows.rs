@@ -5,23 +5,28 @@ use std::time::Instant;
 use crate::floor::{Slots, Table};
 use crate::ours::Held;
 use crate::peers;
-#[cfg(target_os = "linux")]
-use crate::process;
 use crate::report::{Calls, Row};
 use crate::rounds::{Work, allocations, least, names};
+#[cfg(target_os = "linux")]
+use crate::{handover, lock, process};
 
 /// A group of rows: its name, and what measures it.
 type Group = (&'static str, fn() -> Vec<Row>);
 
 /// Every group, in order.
 #[cfg(target_os = "linux")]
-pub(crate) const GROUPS: [Group; 10] = [
+pub(crate) const GROUPS: [Group; 15] = [
     MEMORY[0],
     MEMORY[1],
     MEMORY[2],
     MEMORY[3],
     MEMORY[4],
     MEMORY[5],
+    ("b1", lock::pairs),
+    ("b3", lock::first_ever),
+    ("b4", lock::cold_starts),
+    ("c1", handover::releases),
+    ("c2", handover::deaths),
     ("d1", process::verdicts),
     ("d2", process::kept),
     ("d3", process::groups),
@@ -85,12 +90,15 @@ fn cycle(n: usize, depth: usize, goal: f64, with_peers: bool) -> Row {
     }
 }
 
+/// What is done with a token: its name, the work, and a goal in nanoseconds.
+type Verb = (&'static str, fn(&mut Held, u64), Option<f64>);
+
 /// What the bearer of a token does, with 1,000 names held.
 fn by_token() -> Vec<Row> {
     let n = 1_000;
     let mut floor = Slots::new(n);
     let mut held: Vec<Held> = (0..5).map(|_| Held::new(names(n, 1))).collect();
-    let verbs: [(&str, fn(&mut Held, u64), Option<f64>); 5] = [
+    let verbs: [Verb; 5] = [
         ("touch by token", Held::touch, Some(20.0)),
         ("check by token", Held::check, Some(10.0)),
         ("begin + end", Held::operation, Some(40.0)),
