@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use lease_core::{
     Action, AdoptProof, At, AuthorityId, Bounded, By, Call, Cell, Code, Counter, Decision,
-    Disposition, FenceGate, Fenced, FencingToken, Lease, LeaseId, LeasePolicy, Moment, OpId,
+    Disposition, FenceGate, Fenced, FencingToken, Lease, LeaseId, LeasePolicy, Moment, Note, OpId,
     Outcome, Provenance, Refusal, Registry, Scene, Seen, SessionHolder, Step, Turn, Verb, Wait,
     WaiterId, decide, limits, sweep,
 };
@@ -298,6 +298,9 @@ fn generations_grow_over_all_resources_and_end_instead_of_wrapping() {
     // A floor never lowers.
     rig.registry.raise_floor(generation(5));
     assert_eq!(number(rig.granted("d", &mcp()).at), 1_002);
+    // The very next one is raised, too.
+    rig.registry.raise_floor(generation(1_003));
+    assert_eq!(number(rig.granted("g", &mcp()).at), 1_004);
     rig.registry
         .raise_floor(generation(limits::GENERATION_MAX - 1));
     let last = rig.granted("e", &mcp()).at;
@@ -535,6 +538,15 @@ fn a_source_of_ids_that_gives_the_reserved_one_grants_nothing() {
     );
     assert!(rig.list().is_empty());
     assert_eq!(rig.granted("a", &mcp()).at.token.generation, generation(1));
+}
+
+#[test]
+fn what_people_say_of_a_request_is_in_the_receipt_of_its_lease() {
+    let mut rig = Rig::sessions();
+    let note = Note::new("import", "nightly");
+    rig.note = Some(note.clone());
+    drop(rig.granted("k", &mcp()));
+    assert_eq!(rig.receipts.last().unwrap().note, Some(note));
 }
 
 #[test]
