@@ -75,6 +75,7 @@ pub(crate) struct Left {
 struct OwnName {
     pid: Pid,
     launch: Arc<str>,
+    random: u64,
     process: Option<ProcessIdentity>,
     identity: Option<Arc<str>>,
 }
@@ -281,8 +282,9 @@ impl State {
         }
         if self.mutex.is_none() {
             self.mutexes = self.mutexes.saturating_add(1);
-            let launch = Arc::clone(&self.own_name()?.launch);
-            let unique = format!("{launch}-{}", self.mutexes).replace(':', "-");
+            let random = self.own_name()?.random;
+            // As short as it can be: it comes on top of a name that may be long already.
+            let unique = format!("{random:016x}-{}", self.mutexes);
             self.mutex = Some(MutexFile::open(paths, &unique)?);
         }
         self.record
@@ -557,6 +559,7 @@ impl OwnName {
         Ok(Self {
             pid,
             launch: Arc::from(format!("{pid}:{thread}:{random:016x}")),
+            random,
             process: identity,
             identity: identity.map(|identity| Arc::from(identity.to_string())),
         })

@@ -38,7 +38,7 @@ fn obeys_orders() {
             "check" => answer(&format!("{:?}", holds.back().map(Hold::check))),
             "pairs" => {
                 for _pair in 0..rest.parse().unwrap() {
-                    let hold = lock.acquire(WaitBudget::NOW).unwrap();
+                    let hold = lock.acquire(WaitBudget::Within(BOUND)).unwrap();
                     hold.release().unwrap();
                 }
                 answer("done");

@@ -1,9 +1,11 @@
 //! Who keeps a lock's files open, and how long.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 
-use lease_sqlite::{LockOptions, OpenError};
+use lease_sqlite::{AcquireError, LockOptions, OpenError};
 
 use crate::rig::{Place, Writer, descriptors, now};
 
@@ -109,4 +111,57 @@ fn a_file_system_whose_locks_are_not_known_to_work_is_refused_unless_told_otherw
         None,
         "an error of the system, not busy: {error}"
     );
+}
+
+#[test]
+fn any_bytes_that_a_file_system_takes_name_a_database() {
+    let names: [&[u8]; 9] = [
+        b"\xff\xfe.db",
+        b"new\nline",
+        b"app.db?mode=ro",
+        b"file:app.db",
+        b":memory:",
+        b"%41 .db ",
+        b"'; DROP TABLE x; --",
+        b"-journal",
+        &[b'x'; 200],
+    ];
+    for name in names {
+        let place = Place::new();
+        let name = OsStr::from_bytes(name);
+        let database = place.directory.join(name);
+        let lock = LockOptions::new().open(&database).unwrap();
+        let hold = now(&lock).unwrap();
+        hold.check().unwrap();
+        let mut expected = name.to_owned();
+        expected.push(".write-lock.mutex");
+        assert_eq!(lock.mutex_path(), place.directory.join(expected));
+        assert!(
+            lock.mutex_path().exists() && lock.lock_path().exists(),
+            "{name:?}"
+        );
+        assert_eq!(
+            fs::read_dir(&place.directory).unwrap().count(),
+            2,
+            "{name:?}"
+        );
+        hold.release().unwrap();
+        assert!(lock.last_writer().is_some());
+    }
+}
+
+#[test]
+fn a_name_that_is_too_long_is_an_error_with_its_path_and_leaves_nothing() {
+    for bytes in [236, 243, 255] {
+        let place = Place::new();
+        let database = place.directory.join("x".repeat(bytes));
+        let lock = LockOptions::new().open(&database).unwrap();
+        let error = now(&lock).unwrap_err();
+        assert!(!matches!(error, AcquireError::Busy(_)), "{bytes}: {error}");
+        assert!(
+            error.to_string().contains("xxx.write-lock"),
+            "{bytes}: {error}"
+        );
+        assert_eq!(place.names(), [""; 0], "{bytes}");
+    }
 }

@@ -70,3 +70,50 @@ fn a_waiter_gets_the_lock_when_it_is_released() {
     let hold = lock.acquire(within(BOUND)).unwrap();
     hold.check().unwrap();
 }
+
+#[test]
+fn a_peer_killed_in_the_very_first_hold_of_a_mutex_is_no_obstacle() {
+    let place = Place::new();
+    fs::write(place.mutex(), "").unwrap();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("peer"), "held");
+    let lock = place.lock();
+    assert!(told(&now(&lock)).starts_with("busy"));
+    other.kill();
+    until("the lock is free", || now(&lock).is_ok());
+    let hold = now(&lock).unwrap();
+    hold.check().unwrap();
+    hold.release().unwrap();
+    assert_eq!(
+        place.names(),
+        ["app.db.write-lock", "app.db.write-lock.mutex"]
+    );
+}
+
+#[test]
+fn holders_that_are_killed_at_any_moment_leave_a_lock_that_works() {
+    let place = Place::new();
+    let lock = place.lock();
+    for round in 0..12_u64 {
+        let mut writers = [Writer::start(&place), Writer::start(&place)];
+        for writer in &mut writers {
+            writer.order("pairs 1000000");
+        }
+        // Wherever they are by now.
+        let mark = lock.last_writer().and_then(|last| last.token);
+        until("somebody signs", || {
+            lock.last_writer().and_then(|last| last.token) != mark
+        });
+        for _look in 0..round * 7 {
+            let _last = lock.last_writer();
+        }
+        for writer in &mut writers {
+            writer.kill();
+        }
+        let hold = lock.acquire(within(BOUND)).unwrap();
+        hold.check().unwrap();
+        hold.release().unwrap();
+    }
+    assert_eq!(fs::metadata(place.record()).unwrap().len(), 1_024);
+    assert_eq!(fs::metadata(place.mutex()).unwrap().len(), 4_096);
+}
