@@ -83,6 +83,8 @@ pub use fault::FaultPoint;
 pub use health::{Happening, Health, Incident, LockEvent};
 pub use hold::{BudgetPause, Granted, Hold, Lane, Released};
 pub use lock::WriteLock;
+#[cfg(feature = "test-util")]
+pub use lock::close_all;
 pub use options::LockOptions;
 pub use record::LastWriter;
 #[cfg(feature = "test-util")]

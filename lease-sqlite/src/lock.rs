@@ -213,6 +213,31 @@ pub(crate) struct Shared {
     pub(crate) line: Line,
 }
 
+/// Closes the files of every path that this process has open; they are opened again when needed.
+///
+/// # Errors
+///
+/// The lock path of a hold that is on. Then nothing was closed.
+#[cfg(feature = "test-util")]
+pub fn close_all() -> Result<(), PathBuf> {
+    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let open: Vec<Arc<Shared>> = table
+        .values()
+        .filter_map(Weak::upgrade)
+        .filter(|shared| shared.check_image().is_ok())
+        .collect();
+    let mut states: Vec<MutexGuard<'_, State>> = open.iter().map(|shared| shared.state()).collect();
+    if let Some((held, _)) = open
+        .iter()
+        .zip(&states)
+        .find(|(_, state)| state.depth() > 0)
+    {
+        return Err(held.paths.record.clone());
+    }
+    states.iter_mut().for_each(|state| state.close());
+    Ok(())
+}
+
 /// Every path in use.
 static TABLE: Mutex<BTreeMap<PathBuf, Weak<Shared>>> = Mutex::new(BTreeMap::new());
 

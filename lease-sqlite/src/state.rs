@@ -248,6 +248,13 @@ impl State {
         left
     }
 
+    /// Closes every file.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn close(&mut self) {
+        self.mutex = None;
+        self.record = RecordFile::default();
+    }
+
     /// Returns how many entries the present hold has.
     pub(crate) fn depth(&self) -> u32 {
         self.hold.as_ref().map_or(0, |held| held.depth)

@@ -165,3 +165,24 @@ fn a_name_that_is_too_long_is_an_error_with_its_path_and_leaves_nothing() {
         assert_eq!(place.names(), [""; 0], "{bytes}");
     }
 }
+
+// C58
+#[cfg(feature = "test-util")]
+#[test]
+fn closing_everything_is_refused_during_a_hold_and_changes_nothing() {
+    let place = Place::new();
+    let second = Place::new();
+    let (lock, idle) = (place.lock(), second.lock());
+    now(&idle).unwrap().release().unwrap();
+    let hold = now(&lock).unwrap();
+    let open = descriptors();
+    assert_eq!(lease_sqlite::close_all(), Err(place.record()));
+    assert_eq!(descriptors(), open);
+    hold.check().unwrap();
+    assert!(Writer::start(&place).does("acquire 0").starts_with("busy"));
+    hold.release().unwrap();
+    assert_eq!(lease_sqlite::close_all(), Ok(()));
+    assert!(descriptors() < open);
+    now(&lock).unwrap().check().unwrap();
+    now(&idle).unwrap().check().unwrap();
+}

@@ -178,6 +178,37 @@ fn a_long_hold_of_our_own_process_is_no_incident() {
     assert_eq!(heard.count("FOREIGN_HOLD"), 0);
 }
 
+// C81
+#[test]
+fn a_process_is_our_own_by_its_identity_and_not_by_its_number() {
+    let place = Place::new();
+    let timing = Arc::new(ManualTiming::default());
+    let heard = Heard::default();
+    let lock = lock(&place, &timing, &heard);
+    now(&lock).unwrap().release().unwrap();
+    let own = lock.last_writer().unwrap();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    let theirs = lock.last_writer().unwrap().identity.unwrap();
+    assert_eq!(other.does("release"), "Some(Ok(Lock))");
+    // Somebody in this process keeps the lock busy, so that the kernel names nobody else.
+    let reader = rusqlite::Connection::open(place.mutex()).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
+        .unwrap();
+    let old = timing.wall_ms() - 100_000;
+    for (identity, expected) in [(own.identity.unwrap(), 0), (theirs, 1)] {
+        let pid = own.pid;
+        let object = format!(
+            "{{\"protocol\":2,\"pid\":{pid},\"token\":\"{expected}\",\
+             \"created_at_ms\":{old},\"identity\":\"{identity}\"}}"
+        );
+        fs::write(place.record(), format!("{object:<1024}")).unwrap();
+        assert!(lock.acquire(milliseconds(100)).is_err());
+        assert_eq!(heard.count("FOREIGN_HOLD"), expected, "{identity}");
+    }
+}
+
 // C80, S45
 #[cfg(feature = "legacy-v1")]
 #[test]
