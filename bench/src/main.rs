@@ -8,6 +8,10 @@
 #[cfg(target_os = "linux")]
 mod calls;
 mod floor;
+#[cfg(target_os = "linux")]
+mod handover;
+#[cfg(target_os = "linux")]
+mod lock;
 mod ours;
 mod peers;
 #[cfg(target_os = "linux")]
@@ -18,6 +22,8 @@ mod report;
 mod rounds;
 mod rows;
 mod sys;
+#[cfg(target_os = "linux")]
+mod ways;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -81,7 +87,12 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, Strin
 /// Does one work for who counts its system calls.
 #[cfg(target_os = "linux")]
 fn work(name: &str, units: u64) -> Result<usize, String> {
-    process::work(name, units).map(|()| 0)
+    let done = match name.split_once('/') {
+        Some(("lock", name)) => lock::work(name, units),
+        Some(("handover", name)) => handover::work(name, units),
+        _ => process::work(name, units),
+    };
+    done.map(|()| 0)
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -15,12 +15,25 @@ pub(crate) struct Row {
     pub(crate) peers: Vec<(&'static str, f64)>,
 }
 
+/// One kind of call, and what it is for.
+pub(crate) struct Item {
+    pub(crate) call: String,
+    pub(crate) count: f64,
+    pub(crate) purpose: &'static str,
+}
+
 /// System calls of one unit.
 pub(crate) enum Calls {
     /// The work makes none, or nobody asked.
     NotCounted,
     Counted {
         ours: f64,
+        floor: f64,
+    },
+    /// It must be so many, and each is accounted for.
+    Itemised {
+        exactly: f64,
+        items: Vec<Item>,
         floor: f64,
     },
     /// Why the machine could not count them.
@@ -33,6 +46,11 @@ impl Calls {
         match self {
             Self::NotCounted => String::new(),
             Self::Counted { ours, floor } => format!("  calls {ours:.1} (floor {floor:.1})"),
+            Self::Itemised {
+                exactly,
+                items,
+                floor,
+            } => itemised(*exactly, items, *floor),
             Self::NotRun(reason) => format!("  calls NOT RUN: strace: {reason}"),
         }
     }
@@ -41,9 +59,47 @@ impl Calls {
         match self {
             Self::NotCounted => serde_json::Value::Null,
             Self::Counted { ours, floor } => serde_json::json!({ "ours": ours, "floor": floor }),
+            Self::Itemised {
+                exactly,
+                items,
+                floor,
+            } => serde_json::json!({
+                "ours": total(items), "floor": floor, "exactly": exactly,
+                "each": items.iter().map(|item| serde_json::json!({
+                    "call": item.call, "count": item.count, "purpose": item.purpose,
+                })).collect::<Vec<_>>(),
+            }),
             Self::NotRun(reason) => serde_json::json!({ "not_run": reason }),
         }
     }
+
+    /// A count that must be exact is not.
+    fn is_wrong(&self) -> bool {
+        match self {
+            Self::Itemised { exactly, items, .. } => (total(items) - exactly).abs() > 0.01,
+            Self::NotCounted | Self::Counted { .. } | Self::NotRun(_) => false,
+        }
+    }
+}
+
+fn total(items: &[Item]) -> f64 {
+    items.iter().map(|item| item.count).sum()
+}
+
+fn itemised(exactly: f64, items: &[Item], floor: f64) -> String {
+    let mut out = format!(
+        "  calls {:.2}, must be {exactly:.0} (floor {floor:.1})",
+        total(items)
+    );
+    for item in items {
+        let Item {
+            call,
+            count,
+            purpose,
+        } = item;
+        let _infallible = write!(out, "\n      {count:>5.2} {call:<12} {purpose}");
+    }
+    out
 }
 
 impl Row {
@@ -57,7 +113,7 @@ impl Row {
     }
 
     pub(crate) fn misses_goal_twice(&self) -> bool {
-        self.goal.is_some_and(|goal| self.reached() > goal * 2.0)
+        self.goal.is_some_and(|goal| self.reached() > goal * 2.0) || self.calls.is_wrong()
     }
 
     fn verdict(&self) -> &'static str {
