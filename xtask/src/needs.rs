@@ -4,6 +4,7 @@
 
 use std::env::temp_dir;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -24,7 +25,7 @@ type Probe = fn() -> Presence;
 const SCRATCH_BYTES: usize = 60;
 
 /// Every need that a test may name.
-const NEEDS: [(&str, Probe); 18] = [
+const NEEDS: [(&str, Probe); 20] = [
     ("cgroup-v1-freezer", || {
         cgroup(&["/sys/fs/cgroup/freezer"], "freezer.state")
     }),
@@ -38,6 +39,9 @@ const NEEDS: [(&str, Probe); 18] = [
     ("kernel-threads", kernel_threads),
     ("linux", linux),
     ("mount-namespaces", || unshare(&["--mount"], "true")),
+    ("node-better-sqlite3", || {
+        program("node", &["-e", "require('better-sqlite3')"])
+    }),
     ("pid-namespaces", || unshare(&["--pid", "--fork"], "true")),
     ("pidfd-exit", pidfd_exit),
     ("pidfs", pidfs),
@@ -45,6 +49,9 @@ const NEEDS: [(&str, Probe); 18] = [
         unshare(&["--pid", "--fork", "--mount-proc"], "true")
     }),
     ("ptrace", ptrace),
+    ("python-sqlite", || {
+        program("python3", &["-c", "import sqlite3"])
+    }),
     ("root", root),
     ("scratch-folder", || scratch_folder(&temp_dir())),
     ("set-tid", set_tid),
@@ -168,6 +175,16 @@ fn set_tid() -> Presence {
     )
 }
 
+/// Runs a program of another language, which a machine need not have.
+fn program(name: &str, arguments: &[&str]) -> Presence {
+    match Command::new(name).arg("--version").output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Presence::Missing(format!("there is no {name}"))
+        }
+        _ => sees(name, arguments),
+    }
+}
+
 /// Runs a command for its effect.
 fn sees(program: &str, arguments: &[&str]) -> Presence {
     let output = Command::new(program)
@@ -179,8 +196,10 @@ fn sees(program: &str, arguments: &[&str]) -> Presence {
         Ok(output) if output.status.success() => Presence::Here,
         Ok(output) => {
             let words = String::from_utf8_lossy(&output.stderr);
-            let last = words.lines().last().unwrap_or("refused");
-            Presence::Missing(format!("{program}: {last}"))
+            // Some say more after the error.
+            let error = words.lines().find(|line| line.starts_with("Error: "));
+            let last = error.or_else(|| words.lines().last());
+            Presence::Missing(format!("{program}: {}", last.unwrap_or("refused")))
         }
     }
 }
@@ -237,6 +256,12 @@ mod tests {
         let refused = sees("sh", &["-c", "echo no such thing >&2; exit 1"]);
         assert_eq!(refused, Presence::Missing("sh: no such thing".to_owned()));
         assert!(matches!(sees("no-such-program", &[]), Presence::Untold(_)));
+        let missing = program("no-such-program", &[]);
+        assert_eq!(
+            missing,
+            Presence::Missing("there is no no-such-program".to_owned())
+        );
+        assert_eq!(program("sh", &["-c", "true"]), Presence::Here);
         assert_eq!(sees("true", &[]), Presence::Here);
     }
 

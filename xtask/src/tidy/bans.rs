@@ -29,6 +29,7 @@ const OUTSIDE: &[Home] = &[
     Home::Folder("chaos/"),
     Home::Folder("lease-cli/"),
     Home::Folder("xtask/"),
+    Home::File("tests/interop/rig.rs"),
     Home::File("tests/it/rig.rs"),
     Home::File("tests/it/rig/mod.rs"),
 ];
