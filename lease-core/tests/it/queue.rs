@@ -2,7 +2,10 @@
 
 use core::time::Duration;
 
-use lease_core::{Action, Code, Evidence, LeasePolicy, Refusal, Step, Verdict, Wait, WaiterId};
+use lease_core::{
+    Action, Code, Evidence, LeasePolicy, Provenance, Question, Refusal, SessionHolder, Step,
+    Verdict, Wait, WaiterId,
+};
 
 use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, key, mcp, ms, oth, who};
 
@@ -145,4 +148,66 @@ fn waiters_are_numbered_in_the_order_in_which_they_came() {
     let second = rig.queue("k", &oth(), Wait::Forever);
     assert!(first.order() < second.order() && first < second);
     assert_eq!(WaiterId::from_order(second.order()), second);
+}
+
+#[test]
+fn a_writer_gets_its_own_lapsed_lease_anew_and_leaves_its_neighbour_to_the_sweep() {
+    let mut rig = Rig::sessions();
+    fill_one_sweep(&mut rig);
+    let old = rig.granted("k", &mcp()).at.token;
+    rig.holds("k/sub", &mcp());
+    let new = rig.at(T0 + TTL_MS + 1).granted("k", &mcp());
+    assert_eq!(new.provenance, Provenance::Created);
+    let last: Vec<_> = rig.receipts.iter().rev().take(2).collect();
+    assert_eq!(last[0].change.token, Some(new.at.token));
+    assert_eq!(
+        (last[1].change.code, last[1].change.token),
+        (Code::Reclaimed, Some(old))
+    );
+    assert!(rig.registry.lease(&key("k/sub")).is_some());
+}
+
+#[test]
+fn a_writer_passes_those_who_wait_for_it_and_nobody_else() {
+    let mut rig = Rig::sessions();
+    let (holder, waiter, last) = (who("d", "1"), who("c", "1"), who("e", "1"));
+    rig.holds("q/b/x", &holder).holds("q/a", &mcp());
+    rig.queue("q/a", &inp(), Wait::Forever);
+    rig.queue("q/b", &waiter, Wait::Forever);
+    rig.queue("q", &last, Wait::Forever);
+    // The first and the last wait for this writer, the one between for somebody else.
+    let late = rig.refused("q/b/y", &mcp());
+    assert!(matches!(late, Refusal::Behind(_)), "{late:?}");
+    assert_eq!(late.by(), Some(&waiter));
+}
+
+#[test]
+fn proof_of_a_death_lets_nobody_overtake_who_waits_for_more() {
+    let policy = LeasePolicy::hosted_session(Duration::from_millis(TTL_MS)).unwrap();
+    let mut rig = Rig::new(policy);
+    rig.holds("k/a", &mcp()).holds("k/b", &inp());
+    let ask = Action::Acquire {
+        holder: oth(),
+        ttl: None,
+    };
+    let Step::Ask(asked) = rig.step(Some("k"), ask, Wait::Forever) else {
+        panic!("nobody is asked about")
+    };
+    let observe = |dead: &SessionHolder| {
+        let verdict = |holder: &SessionHolder| {
+            if holder == dead {
+                Verdict::Dead(Evidence::new("exited"))
+            } else {
+                Verdict::Alive(Evidence::new("running"))
+            }
+        };
+        let answer = |question: &Question<_>| question.answer(verdict(&question.holder));
+        asked.iter().map(answer).collect()
+    };
+    rig.answers = observe(&oth());
+    rig.queue("k", &oth(), Wait::Forever);
+    rig.answers = observe(&mcp());
+    let late = rig.refused("k/a", &who("ag-9", "s-9"));
+    assert!(matches!(late, Refusal::Behind(_)), "{late:?}");
+    assert_eq!(late.by(), Some(&oth()));
 }
