@@ -214,33 +214,27 @@ pub(crate) struct Signature<'a> {
 /// Renders a record of exactly [`RECORD_BYTES`] bytes into a buffer that is kept between holds.
 pub(crate) fn render(signature: &Signature<'_>, buffer: &mut Vec<u8>) {
     let purpose = first_characters(signature.purpose, PURPOSE_CHARACTERS);
-    let bare = Signature {
-        role: "",
-        argv0: "",
-        purpose: "",
-        label: "",
+    let texts = [signature.label, signature.argv0, signature.role, purpose];
+    render_texts(signature, texts, buffer);
+    let over = buffer.len().saturating_sub(RECORD_BYTES);
+    if over > 0 {
+        render_texts(signature, fit(texts, over), buffer);
+    }
+    buffer.resize(RECORD_BYTES, b' ');
+}
+
+/// Renders a record with other texts: label, argv0, role and purpose.
+fn render_texts(signature: &Signature<'_>, texts: [&str; 4], buffer: &mut Vec<u8>) {
+    let [label, argv0, role, purpose] = texts;
+    let signature = Signature {
+        label,
+        argv0,
+        role,
+        purpose,
         ..signature.clone()
     };
     buffer.clear();
-    render_whole(&bare, buffer);
-    let room = RECORD_BYTES.saturating_sub(buffer.len());
-    let texts = fit(
-        [signature.label, signature.argv0, signature.role, purpose],
-        room,
-    );
-    let [label, argv0, role, purpose] = texts;
-    buffer.clear();
-    render_whole(
-        &Signature {
-            role,
-            argv0,
-            purpose,
-            label,
-            ..signature.clone()
-        },
-        buffer,
-    );
-    buffer.resize(RECORD_BYTES, b' ');
+    render_whole(&signature, buffer);
 }
 
 fn render_whole(signature: &Signature<'_>, out: &mut Vec<u8>) {
@@ -281,10 +275,21 @@ fn text(key: &str, text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"");
     out.extend_from_slice(key.as_bytes());
     out.extend_from_slice(b"\":\"");
-    for character in text.chars() {
-        escape(character, &mut |bytes| out.extend_from_slice(bytes));
+    // Run by run: hardly any text has anything to escape.
+    for run in text.as_bytes().split_inclusive(is_escaped) {
+        match run.split_last() {
+            Some((last, before)) if is_escaped(last) => {
+                out.extend_from_slice(before);
+                escape(char::from(*last), &mut |bytes| out.extend_from_slice(bytes));
+            }
+            Some(_) | None => out.extend_from_slice(run),
+        }
     }
     out.push(b'"');
+}
+
+const fn is_escaped(byte: &u8) -> bool {
+    matches!(byte, b'"' | b'\\' | 0..=0x1f)
 }
 
 /// Gives the bytes of one character inside a JSON text.
@@ -314,15 +319,14 @@ fn escaped_bytes(text: &str) -> usize {
     total
 }
 
-/// Shortens texts, the first ones first, until all of them fit into `room` bytes of JSON.
-fn fit(texts: [&str; 4], room: usize) -> [&str; 4] {
-    let sizes = texts.map(escaped_bytes);
-    let mut over = sizes.iter().sum::<usize>().saturating_sub(room);
+/// Shortens texts, the first ones first, until they take at least `over` fewer bytes of JSON.
+fn fit(texts: [&str; 4], mut over: usize) -> [&str; 4] {
     let mut fitted = texts;
-    for (text, size) in fitted.iter_mut().zip(sizes) {
+    for text in &mut fitted {
         if over == 0 {
             break;
         }
+        let size = escaped_bytes(text);
         *text = first_bytes(text, size.saturating_sub(over));
         over = over.saturating_sub(size.saturating_sub(escaped_bytes(text)));
     }
