@@ -18,9 +18,9 @@ use crate::own::{NoBootId, Own, OwnNamespace};
 use crate::procfs::{Kernel, ProcFs};
 use crate::stat::{Stat, StatError};
 use crate::sys;
-use crate::verdict::may_probe;
+use crate::verdict::{death, may_probe};
 
-pub(crate) use crate::sys::launch_if_made;
+pub(crate) use crate::sys::{launch_if_made, own_pid};
 
 /// Where the boot id stands below the root of `/proc`.
 const BOOT_ID: &str = "/sys/kernel/random/boot_id";
@@ -39,7 +39,7 @@ const MOUNTINFO_BYTES: usize = 4 << 20;
 
 pub(crate) fn detect() -> Kernel {
     // Finding this process is what makes "not found" mean something for others.
-    let own = sys::own_pid().map(sys::open_pidfd);
+    let own = own_pid().map(sys::open_pidfd);
     let (pidfd, pidfs) = match own {
         Some(Ok(pidfd)) => (true, sys::is_pidfs(pidfd.as_fd())),
         Some(Err(_)) | None => (false, false),
@@ -53,7 +53,7 @@ pub(crate) fn detect() -> Kernel {
 
 pub(crate) fn read_own(root: &Path, kernel: Kernel) -> Own {
     let (boot_id, boot_trusted) = read_boot_id(root);
-    let pid = sys::own_pid();
+    let pid = own_pid();
     Own {
         launch: sys::launch(),
         pid,
@@ -82,6 +82,36 @@ pub(crate) fn look_and_keep(
     proc: &ProcFs,
     process: &ProcessIdentity,
 ) -> Result<OwnedFd, Errno> {
+    let kept = look_at(facts, proc, process);
+    if death(facts).is_some() {
+        look_at_ourselves(facts, proc, process);
+    }
+    kept
+}
+
+/// Looks again at what is remembered of ourselves, so that no death rests on what is not so any more:
+/// this may be another process with our memory, in another pid namespace, and `/proc` or our clock may
+/// have been replaced.
+fn look_at_ourselves(facts: &mut Facts, proc: &ProcFs, process: &ProcessIdentity) {
+    // What the kernel says of a number needs neither `/proc` nor a clock, and an equal inode not even
+    // the number.
+    let by_proc = facts.ticks == Ticks::Different || facts.number == Number::Thread;
+    if !by_proc && (facts.inode == Inode::Same || proc.is_of_this_process()) {
+        return;
+    }
+    let now = proc.read_own().place(process);
+    facts.boot = now.boot;
+    facts.trust = now.trust;
+    facts.view = now.view;
+    facts.pid_namespace = now.pid_namespace;
+    facts.time_namespace = now.time_namespace;
+    let number = process.pid;
+    if by_proc && !is_the_kernels(proc.root(), &format!("/{number}/stat")) {
+        facts.view = View::NotOurs;
+    }
+}
+
+fn look_at(facts: &mut Facts, proc: &ProcFs, process: &ProcessIdentity) -> Result<OwnedFd, Errno> {
     if !proc.kernel().pidfd {
         facts.lookup = Lookup::Unavailable;
         look_without_pidfd(facts, proc, process);
@@ -180,40 +210,44 @@ fn look_at_signal(facts: &mut Facts, pid: Pid) {
 }
 
 pub(crate) fn describe_own(proc: &ProcFs) -> Result<ProcessIdentity, DescribeError> {
-    let pid = sys::own_pid().ok_or(DescribeError::Unsupported)?;
+    let pid = own_pid().ok_or(DescribeError::Unsupported)?;
     describe(proc, pid)
 }
 
 pub(crate) fn describe(proc: &ProcFs, pid: Pid) -> Result<ProcessIdentity, DescribeError> {
-    proc.with_own(|own| {
+    proc.with_present_own(|own| {
         let boot_id = own.boot_id.map_err(|cause| match cause {
             NoBootId::Unread(errno) => DescribeError::BootIdUnreadable {
                 source: io::Error::from_raw_os_error(errno),
             },
             NoBootId::Malformed(source) => DescribeError::BootId { source },
         })?;
-        require_ours(own)?;
+        require_ours(own.view)?;
         let (stat, pidfd_inode) = if proc.kernel().pidfd {
             describe_by_pidfd(proc, pid)?
         } else {
             (describe_by_stat(proc, pid)?, None)
         };
+        // A description is for ever: `/proc` and our clock may have been replaced since they were
+        // looked at.
+        require_ours(read_view(proc.root(), own.pid))?;
+        let namespace = |kind| read_namespace(proc.root(), kind, proc.kernel()).recorded();
         Ok(ProcessIdentity {
             boot_id,
             boot_trusted: own.boot_trusted,
             pid,
             start_ticks: stat.start_ticks,
             pidfd_inode,
-            pid_namespace: own.pid_namespace.recorded(),
-            time_namespace: own.time_namespace.recorded(),
+            pid_namespace: namespace("pid"),
+            time_namespace: namespace("time"),
             launch: own.launch.filter(|_| own.pid == Some(pid)),
         })
     })
 }
 
 /// Refuses a `/proc` in which numbers mean other processes than to us.
-pub(crate) const fn require_ours(own: &Own) -> Result<(), DescribeError> {
-    match own.view {
+pub(crate) const fn require_ours(view: View) -> Result<(), DescribeError> {
+    match view {
         View::Ours => Ok(()),
         View::NotOurs => Err(DescribeError::ProcNotOurs),
         View::Missing => Err(DescribeError::ProcMissing),
@@ -268,7 +302,8 @@ fn describe_by_stat(proc: &ProcFs, pid: Pid) -> Result<Stat, DescribeError> {
     Ok(after)
 }
 
-fn stat_or_reason(proc: &ProcFs, pid: Pid) -> Result<Stat, DescribeError> {
+/// Reads the `stat` of a process, or says why there is none.
+pub(crate) fn stat_or_reason(proc: &ProcFs, pid: Pid) -> Result<Stat, DescribeError> {
     match read_stat(proc.root(), pid) {
         Ok(stat) => Ok(stat),
         Err(NoStat::Malformed(source)) => Err(DescribeError::Stat { pid, source }),
@@ -306,7 +341,7 @@ pub(crate) enum NoStat {
 pub(crate) fn read_stat(root: &Path, pid: Pid) -> Result<Stat, NoStat> {
     let mut buffer = [0; STAT_BYTES];
     let line = read_into(root, format_args!("{pid}/stat"), &mut buffer).map_err(NoStat::Unread)?;
-    Stat::parse(line).map_err(NoStat::Malformed)
+    Stat::parse_of(pid, line).map_err(NoStat::Malformed)
 }
 
 /// Asks `status` whether a number is a process or a thread.
@@ -315,6 +350,10 @@ fn read_number(root: &Path, pid: Pid) -> Number {
     let Ok(status) = read_into(root, format_args!("{pid}/status"), &mut buffer) else {
         return Number::Unreadable;
     };
+    // Under another process's name it would say "thread" about a process.
+    if status_numbers(status, b"Pid:").next().flatten() != Some(pid) {
+        return Number::Unreadable;
+    }
     match status_numbers(status, b"Tgid:").next() {
         Some(group) if group == Some(pid) => Number::Process,
         Some(Some(_)) => Number::Thread,
@@ -368,23 +407,21 @@ fn read_boot_id(root: &Path) -> (Result<BootId, NoBootId>, bool) {
         Err(errno) => return unread(errno),
     };
     let contents = buffer.get(..count).unwrap_or_default();
-    let trusted = sys::is_proc(file.as_fd()) && is_boot_id_uncovered(root);
+    let trusted = sys::is_proc(file.as_fd()) && is_the_kernels(root, BOOT_ID);
     (
         BootId::from_file(contents).map_err(NoBootId::Malformed),
         trusted,
     )
 }
 
-fn is_boot_id_uncovered(root: &Path) -> bool {
-    let Ok(file) = sys::open(root.join("self/mountinfo")) else {
+/// Tells whether nothing is mounted over a file of `/proc`.
+fn is_the_kernels(root: &Path, file: &str) -> bool {
+    let Ok(mounts) = sys::open(root.join("self/mountinfo")) else {
         return false;
     };
-    let mut table = vec![0; MOUNTINFO_BYTES];
-    match sys::read(&file, &mut table) {
-        Ok(count) if count < MOUNTINFO_BYTES => {
-            is_uncovered(table.get(..count).unwrap_or_default(), root, BOOT_ID)
-        }
-        Ok(_) | Err(_) => false,
+    match sys::read_whole(&mounts, MOUNTINFO_BYTES) {
+        Ok(table) => table.len() < MOUNTINFO_BYTES && is_uncovered(&table, root, file),
+        Err(_) => false,
     }
 }
 

@@ -9,6 +9,8 @@ use crate::elsewhere as system;
 use crate::linux as system;
 
 #[cfg(target_os = "linux")]
+use crate::id::Pid;
+#[cfg(target_os = "linux")]
 use crate::own::Own;
 
 /// What the running kernel can do.
@@ -58,8 +60,9 @@ impl Kernel {
 /// A `/proc`, the kernel behind it, and what this process saw of itself there.
 ///
 /// What a process knows of itself (boot id, namespaces) is read once, when this is made, and again
-/// in every forked child. A process that moves itself into another time namespace makes a new one.
-/// A clone is cheap.
+/// in every forked child; no death and no description rests on it without a second look. A process
+/// that moves itself into another time namespace makes a new one: until then it sees the living as
+/// they are, and the dead are unknown to it where only ticks can tell. A clone is cheap.
 #[derive(Clone, Debug)]
 pub struct ProcFs {
     inner: Arc<Inner>,
@@ -117,7 +120,32 @@ impl ProcFs {
         if kept.launch.is_some() && kept.launch == system::launch_if_made() {
             use_it(kept)
         } else {
-            use_it(&system::read_own(&self.inner.root, self.inner.kernel))
+            use_it(&self.read_own())
         }
+    }
+
+    /// The same, for a description: also anew in a child that shares our memory.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn with_present_own<T>(&self, use_it: impl FnOnce(&Own) -> T) -> T {
+        if self.is_of_this_process() {
+            self.with_own(use_it)
+        } else {
+            use_it(&self.read_own())
+        }
+    }
+
+    /// Tells whether what is kept is about this very process. A child that shares our memory finds it
+    /// there, as no forked one does.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        let kept = self.inner.own.pid;
+        // The child may be the first process of a namespace, as we may be.
+        kept == system::own_pid() && kept != Some(Pid::INIT)
+    }
+
+    /// Reads what this process knows of itself anew.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn read_own(&self) -> Own {
+        system::read_own(&self.inner.root, self.inner.kernel)
     }
 }

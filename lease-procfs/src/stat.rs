@@ -8,6 +8,8 @@ use crate::id::{Pid, StartTicks};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
+    /// Field 1: whose line it is. `None` where it is no process number.
+    pub pid: Option<Pid>,
     /// Field 3: the state of the *leader thread*. `Z` is not death: other threads may still run.
     pub state: u8,
     /// Field 4: the parent. `None` where the kernel prints 0, for it is outside the pid namespace.
@@ -25,6 +27,9 @@ pub enum StatError {
     /// There is no `)`, so no end of the process name.
     #[error("stat has no end of the process name")]
     NoName,
+    /// The line is another process's: something is mounted over this one's.
+    #[error("stat is about another process")]
+    OtherProcess,
     /// The line ends too early.
     #[error("stat has {found} fields after the process name, at least 20 are needed")]
     TooFewFields {
@@ -74,7 +79,9 @@ impl Stat {
         let start = fields
             .nth(START_INDEX.saturating_sub(3))
             .unwrap_or_default();
+        let name = line.iter().position(|&byte| byte == b'(').unwrap_or(0);
         Ok(Self {
+            pid: pid(line.get(..name).unwrap_or_default().trim_ascii()),
             state,
             parent,
             group,
@@ -82,6 +89,20 @@ impl Stat {
                 .map(StartTicks::new)
                 .ok_or(StatError::NotANumber { field: 22 })?,
         })
+    }
+
+    /// Reads one line that is to be this process's.
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse), and [`StatError::OtherProcess`].
+    pub fn parse_of(owner: Pid, line: &[u8]) -> Result<Self, StatError> {
+        let stat = Self::parse(line)?;
+        if stat.pid == Some(owner) {
+            Ok(stat)
+        } else {
+            Err(StatError::OtherProcess)
+        }
     }
 
     /// Tells whether the leader thread has exited. The process may still run.

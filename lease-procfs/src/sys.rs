@@ -59,9 +59,19 @@ pub(crate) fn has_exited(pidfd: BorrowedFd<'_>) -> Result<bool> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-    Ok(poll(&mut fds, Some(&now))? != 0)
+    // A signal ends even a poll that does not wait. Whoever is sent signals all the time is told so.
+    for _attempt in 0..INTERRUPTIONS {
+        let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
+        match poll(&mut fds, Some(&now)) {
+            Err(Errno::INTR) => {}
+            ended => return Ok(ended? != 0),
+        }
+    }
+    Err(Errno::INTR)
 }
+
+/// How many signals in a row one look puts up with.
+const INTERRUPTIONS: u32 = 64;
 
 /// Tells how the process behind a pidfd ended, where the kernel says so: to its parent as soon as it
 /// has exited, to anybody once it was reaped (Linux 6.15). Nothing is reaped here.
@@ -203,6 +213,26 @@ pub(crate) fn read(file: impl AsFd, buffer: &mut [u8]) -> Result<usize> {
         }
     }
     Ok(filled)
+}
+
+/// Reads a file whose size nobody knows, up to `most` bytes; as many may mean more.
+pub(crate) fn read_whole(file: impl AsFd, most: usize) -> Result<Vec<u8>> {
+    /// Most tables fit, and memory is cleared before it is filled.
+    const FIRST_BYTES: usize = 16 << 10;
+    let mut bytes = Vec::new();
+    let mut filled = 0_usize;
+    let mut room = FIRST_BYTES.min(most);
+    while filled < room {
+        bytes.resize(room, 0);
+        let rest = bytes.get_mut(filled..).unwrap_or_default();
+        filled = filled.saturating_add(read(file.as_fd(), rest)?);
+        if filled < room {
+            break;
+        }
+        room = room.saturating_mul(2).min(most);
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
 }
 
 /// Asks a namespace's file for the number the kernel gives only once in a boot.

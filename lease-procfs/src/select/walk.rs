@@ -26,7 +26,7 @@ pub(super) fn nearest_ancestor(
     proc: &ProcFs,
     program: &Program,
 ) -> Result<ProcessIdentity, SelectError> {
-    let own = proc.with_own(|own| require_ours(own).map(|()| own.pid))?;
+    let own = proc.with_present_own(|own| require_ours(own.view).map(|()| own.pid))?;
     let own = own.ok_or(DescribeError::Unsupported)?;
     let mut child = Kin::hold(proc, own, 0)?;
     while child.step < ANCESTOR_STEPS {

@@ -50,7 +50,7 @@ pub(crate) fn stat(proc: &ProcFs, pid: Pid) -> Option<Stat> {
     let file = sys::open(proc.root().join(format!("{pid}/stat"))).ok()?;
     let mut line = [0; STAT_BYTES];
     let count = sys::read(&file, &mut line).ok()?;
-    Stat::parse(line.get(..count)?).ok()
+    Stat::parse_of(pid, line.get(..count)?).ok()
 }
 
 /// Reads the command line of one process.
@@ -183,7 +183,7 @@ pub(crate) fn read_groups(source: &Source) -> Result<Groups, ScanError> {
         let read = open_below(source.root.as_fd(), name, OFlags::empty())
             .and_then(|file| sys::read(&file, &mut line));
         let stat = match read {
-            Ok(count) => Stat::parse(line.get(..count).unwrap_or_default()).ok(),
+            Ok(count) => Stat::parse_of(pid, line.get(..count).unwrap_or_default()).ok(),
             Err(errno) => match refused(errno)? {
                 Seen::Ended => return Ok(Seen::Ended),
                 Seen::Whole | Seen::Partly => None,
@@ -280,9 +280,8 @@ impl<'a> Reader<'a> {
     fn mount_table(&mut self, who: impl Display) -> Result<MountTable, Errno> {
         let name = named(&mut self.name, format_args!("{who}/mountinfo"));
         let file = open_below(self.root, name, OFlags::empty())?;
-        let mut text = vec![0; MOUNTINFO_BYTES];
-        let count = sys::read(&file, &mut text)?;
-        Ok(MountTable::parse(text.get(..count).unwrap_or_default()))
+        let text = sys::read_whole(&file, MOUNTINFO_BYTES)?;
+        Ok(MountTable::parse(&text))
     }
 
     fn links(&mut self, pid: Pid) -> Result<Seen, ScanError> {

@@ -68,6 +68,7 @@ fn all() -> Vec<Box<dyn Error>> {
         Box::new(StatError::NoName),
         Box::new(StatError::NotANumber { field: 22 }),
         Box::new(StatError::NotAState),
+        Box::new(StatError::OtherProcess),
         Box::new(StatError::TooFewFields { found: 4 }),
     ]
 }

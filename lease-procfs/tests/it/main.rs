@@ -67,6 +67,9 @@ mod stat;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod sys;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod tricks;
 #[cfg(not(target_os = "linux"))]
 #[cfg(test)]
 mod unsupported;

@@ -91,7 +91,7 @@ fn without_a_boot_id_nobody_is_described_and_nothing_is_known() {
 fn a_boot_id_that_no_kernel_wrote_is_read_and_not_trusted() {
     let tree = Tree::new("boot-id");
     let pid = Pid::new(rustix::process::getpid().as_raw_nonzero().get().into()).unwrap();
-    tree.write(&format!("{pid}/stat"), &stat_line("7"));
+    tree.write(&format!("{pid}/stat"), &stat_line(pid, "7"));
     let own = ProcessIdentity::own(&tree.proc()).unwrap();
     assert_eq!(own.boot_id.to_string(), BOOT.trim_end());
     assert_eq!((own.boot_trusted, own.pid_namespace), (false, None));
@@ -99,8 +99,8 @@ fn a_boot_id_that_no_kernel_wrote_is_read_and_not_trusted() {
     assert_eq!(shown(&verdict), "unknown: boot_id_untrusted");
 }
 
-fn stat_line(ticks: &str) -> String {
-    format!("1 (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n")
+fn stat_line(pid: Pid, ticks: &str) -> String {
+    format!("{pid} (x) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n")
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_live_process_that_cannot_be_read_is_not_called_gone() {
     }
     fs::remove_dir(tree.0.join(&stat)).unwrap();
     // A start ahead of the clock was counted on another one.
-    tree.write(&stat, &stat_line("18446744073709551615"));
+    tree.write(&stat, &stat_line(pid, "18446744073709551615"));
     for proc in [tree.proc(), tree.proc_without_pidfd()] {
         let refused = ProcessIdentity::of(&proc, pid);
         refuse(

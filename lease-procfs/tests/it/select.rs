@@ -43,9 +43,9 @@ fn own_pid() -> i32 {
 struct Tree(PathBuf);
 
 /// One line of `stat`. The start lies far behind, so nothing has to wait.
-fn stat(name: &[u8], parent: i32, ticks: u64) -> Vec<u8> {
+fn stat(pid: i32, name: &[u8], parent: i32, ticks: u64) -> Vec<u8> {
     let after = format!(") S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {ticks} 0 0\n");
-    [b"1 (", name, after.as_bytes()].concat()
+    [pid.to_string().as_bytes(), b" (", name, after.as_bytes()].concat()
 }
 
 impl Tree {
@@ -69,10 +69,10 @@ impl Tree {
     }
 
     fn process(&self, pid: i32, parent: i32, arguments: &str, link: &str) {
-        self.write(&format!("{pid}/stat"), &stat(b") (\xff\n", parent, 10));
+        self.write(&format!("{pid}/stat"), &stat(pid, b") (\xff\n", parent, 10));
         self.write(
             &format!("{pid}/status"),
-            format!("Tgid:\t{pid}\n").as_bytes(),
+            format!("Tgid:\t{pid}\nPid:\t{pid}\n").as_bytes(),
         );
         self.write(&format!("{pid}/cmdline"), arguments.as_bytes());
         symlink(link, self.0.join(format!("{pid}/exe"))).unwrap();
@@ -175,7 +175,7 @@ fn the_thirty_second_step_is_the_last_and_pid_1_is_never_reached() {
         "no ancestor runs \"codex\""
     );
     let tree = Tree::new("outside", &[(300, "sh\0", "/bin/dash")]);
-    tree.write("300/stat", &stat(b"sh", 0, 10));
+    tree.write("300/stat", &stat(300, b"sh", 0, 10));
     assert_eq!(
         refused(&tree.proc(), "ancestor:codex"),
         "no ancestor runs \"codex\""
@@ -224,7 +224,7 @@ fn an_ancestor_that_changes_during_the_look_is_refused() {
         (300, "codex\0", "/opt/codex"),
         (200, "codex\0", "/opt/codex"),
     ];
-    let [old, new] = [10, 11].map(|ticks| stat(b"codex", 200, ticks));
+    let [old, new] = [10, 11].map(|ticks| stat(300, b"codex", 200, ticks));
     // It is read before the names and after, twice by the description, and once more.
     let described = "the selected process cannot be described";
     for (count, said) in [(1, changed), (2, changed), (3, described), (4, changed)] {
@@ -261,7 +261,7 @@ fn a_child_that_gets_another_parent_during_the_look_is_refused() {
     ];
     let tree = Tree::new("adopted", &chain);
     let own = own_pid();
-    let [before, after] = [300, 200].map(|parent| stat(b"x", parent, 10));
+    let [before, after] = [300, 200].map(|parent| stat(own, b"x", parent, 10));
     tree.serve(&format!("{own}/stat"), &[before.clone(), before, after]);
     let said = refused(&tree.proc(), "ancestor:codex");
     assert_eq!(
@@ -545,7 +545,7 @@ const AWKWARD: [&[u8]; 3] = [b"a) (b", b") R 1 2 3", b") (\xff\n"];
 fn awkward_names_are_read_and_broken_lines_are_refused() {
     for name in AWKWARD {
         assert_eq!(
-            Stat::parse(&stat(name, 1, 987_654))
+            Stat::parse(&stat(7, name, 1, 987_654))
                 .unwrap()
                 .start_ticks
                 .get(),
@@ -553,7 +553,7 @@ fn awkward_names_are_read_and_broken_lines_are_refused() {
         );
     }
     let tree = Tree::new("awkward", &[]);
-    let whole = String::from_utf8(stat(b"x", 1, 987_654)).unwrap();
+    let whole = String::from_utf8(stat(300, b"x", 1, 987_654)).unwrap();
     let nineteen = whole.split_once(" 987654").unwrap().0;
     for broken in [
         whole.replace(')', ""),

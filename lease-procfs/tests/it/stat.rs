@@ -19,8 +19,8 @@ fn check(name: &[u8]) {
         "{name:?}"
     );
     assert_eq!(
-        (stat.parent, stat.group),
-        (Some(Pid::INIT), Pid::new(4_242).ok()),
+        (stat.pid, stat.parent, stat.group),
+        (Pid::new(4_242).ok(), Some(Pid::INIT), Pid::new(4_242).ok()),
         "{name:?}"
     );
     assert!(!stat.leader_exited());

@@ -8,6 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lease_procfs::Pid;
 use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -112,6 +113,41 @@ impl Drop for Child {
             self.reap();
         }
     }
+}
+
+/// Runs `body` in a child of a new pid namespace that shares all memory, and returns when it is done.
+/// The child lives until it is dropped.
+pub(crate) fn share_memory_in_a_new_pid_namespace(body: impl FnMut()) -> Child {
+    extern "C" fn run<F: FnMut()>(body: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the parent lends it until the child says that it is done.
+        let (body, done) = unsafe { &mut *body.cast::<(F, AtomicBool)>() };
+        let _caught = catch_unwind(AssertUnwindSafe(body));
+        done.store(true, Ordering::Release);
+        wait_for_ever();
+        0
+    }
+    fn entry<F: FnMut()>(_: &(F, AtomicBool)) -> extern "C" fn(*mut libc::c_void) -> libc::c_int {
+        run::<F>
+    }
+    const STACK: usize = 4 << 20;
+    // The child stays on it.
+    let stack = Box::leak(vec![0_u8; STACK].into_boxed_slice());
+    let mut lent = (body, AtomicBool::new(false));
+    let flags = libc::CLONE_VM | libc::CLONE_NEWPID | libc::SIGCHLD;
+    // SAFETY: the stack is the child's alone; what is lent outlives its use, and this thread does
+    // nothing meanwhile.
+    let pid = unsafe {
+        let top = stack.as_mut_ptr().add(STACK).cast();
+        libc::clone(entry(&lent), top, flags, (&raw mut lent).cast())
+    };
+    let child = Child {
+        pid: Pid::new(pid.into()).expect("clone gives a number"),
+        is_reaped: false,
+    };
+    while !lent.1.load(Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+    child
 }
 
 /// Leaves namespaces for new ones. The caller has one thread.
