@@ -240,7 +240,8 @@ impl From<&SelectError> for HolderFault {
             SelectError::Describe { source } => source.into(),
             SelectError::Label { source } => source.into(),
             SelectError::NoAncestor { .. } => Self::NoAncestor,
-            SelectError::Stat { .. } | SelectError::Unreadable { .. } => Self::AncestorUnavailable,
+            SelectError::Stat { .. } => Self::BadStat,
+            SelectError::Unreadable { .. } => Self::AncestorUnavailable,
         }
     }
 }

@@ -518,6 +518,12 @@ fn every_description_error_has_a_sub_reason() {
             "uninspectable",
         ]
     );
+    let unread = lease_procfs::select::SelectError::Stat {
+        pid,
+        step: 1,
+        source: lease_procfs::StatError::NoName,
+    };
+    assert_eq!(HolderFault::from(&unread).as_str(), "bad_stat");
     let label = |client: &str, session: &str| {
         let process: ProcessIdentity = *first().process();
         let built = lease_procfs::ProcessHolder::new(client, process)
