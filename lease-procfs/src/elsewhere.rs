@@ -5,6 +5,7 @@ use crate::facts::{Facts, View};
 use crate::id::Pid;
 use crate::identity::ProcessIdentity;
 use crate::procfs::{Kernel, ProcFs};
+use crate::stat::Stat;
 
 pub(crate) const fn detect() -> Kernel {
     Kernel {
@@ -28,5 +29,9 @@ pub(crate) const fn describe_own(_proc: &ProcFs) -> Result<ProcessIdentity, Desc
 }
 
 pub(crate) const fn describe(_proc: &ProcFs, _pid: Pid) -> Result<ProcessIdentity, DescribeError> {
+    Err(DescribeError::Unsupported)
+}
+
+pub(crate) const fn stat_or_reason(_proc: &ProcFs, _pid: Pid) -> Result<Stat, DescribeError> {
     Err(DescribeError::Unsupported)
 }

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use lease_core::{Code, Holder};
 
+use crate::describe::DescribeError;
 use crate::identity::ProcessIdentity;
 use crate::limits::{CLIENT_BYTES, LABEL_BYTES};
+use crate::procfs::ProcFs;
 use crate::work::ProcessGroup;
 
 /// A process that holds leases, under the labels it goes by.
@@ -117,6 +119,17 @@ impl ProcessHolder {
     pub const fn with_group(mut self, group: ProcessGroup) -> Self {
         self.group = Some(group);
         self
+    }
+
+    /// Adds the process group that its process is in now; none where the group's number means nothing
+    /// in this pid namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`DescribeError`] as [`ProcessGroup::of`]: a process that has ended meanwhile gets no lease.
+    pub fn with_present_group(mut self, proc: &ProcFs) -> Result<Self, DescribeError> {
+        self.group = ProcessGroup::of(proc, &self.process)?;
+        Ok(self)
     }
 
     /// Returns what the program calls itself.

@@ -317,9 +317,24 @@ impl fmt::Debug for Program {
 /// [`ANCESTOR_STEPS`](crate::limits::ANCESTOR_STEPS) steps, stops below the first process of the pid
 /// namespace, and refuses as soon as something on the way cannot be read or changes.
 ///
+/// The holder has no process group yet; see [`ProcessHolder::with_present_group`].
+///
 /// # Errors
 ///
 /// [`SelectError`]; a process that cannot be seen is never passed over.
+///
+/// # Examples
+///
+/// ```
+/// use lease_procfs::select::{Labels, SelectError, Selector, resolve};
+/// use lease_procfs::{ProcFs, ProcessHolder};
+///
+/// /// Names the program that started this one, with the group that its work is found by.
+/// fn launcher(proc: &ProcFs, program: &Selector) -> Result<ProcessHolder, SelectError> {
+///     let labels = Labels { client: "launcher", session: Some("s-1"), run: None };
+///     Ok(resolve(proc, program, labels)?.with_present_group(proc)?)
+/// }
+/// ```
 pub fn resolve(
     proc: &ProcFs,
     selector: &Selector,

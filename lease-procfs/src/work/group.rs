@@ -5,8 +5,12 @@ use core::str::FromStr;
 
 use super::system;
 use crate::describe::DescribeError;
+#[cfg(not(target_os = "linux"))]
+use crate::elsewhere::stat_or_reason;
 use crate::id::{Pid, PidError, StartTicks};
 use crate::identity::ProcessIdentity;
+#[cfg(target_os = "linux")]
+use crate::linux::stat_or_reason;
 use crate::procfs::ProcFs;
 
 /// The number of a process group.
@@ -76,7 +80,7 @@ impl ProcessGroup {
     /// [`DescribeError`] if the process is not the identified one any more, or cannot be seen.
     pub fn of(proc: &ProcFs, process: &ProcessIdentity) -> Result<Option<Self>, DescribeError> {
         let pid = process.pid;
-        let stat = system::stat(proc, pid).ok_or(DescribeError::Hidden { pid })?;
+        let stat = stat_or_reason(proc, pid)?;
         if stat.start_ticks != process.start_ticks {
             return Err(DescribeError::NotRunning { pid });
         }

@@ -22,6 +22,44 @@ fn without_group(holder: &ProcessHolder) -> ProcessHolder {
     ProcessHolder::new(holder.client(), *holder.process()).unwrap()
 }
 
+#[test]
+fn the_present_group_of_a_named_process_is_recorded_and_never_that_of_a_gone_one() {
+    use lease_procfs::DescribeError;
+    use lease_procfs::select::{Labels, Selector, resolve};
+
+    let labels = Labels {
+        client: "editor",
+        session: None,
+        run: None,
+    };
+    let mut leader = Child::fork(|| {
+        lead_a_group();
+        sys::wait_for_ever();
+    });
+    for proc in Kernels::new().each() {
+        let named = resolve(proc, &Selector::Pid(leader.pid()), labels).unwrap();
+        assert_eq!(named.group(), None);
+        // The child may not have come to lead it yet.
+        let grouped = loop {
+            let grouped = named.clone().with_present_group(proc).unwrap();
+            if grouped.group().map(ProcessGroup::get) == Some(leader.pid()) {
+                break grouped;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(grouped, named, "the group is no part of who it is");
+    }
+    let named = ProcessHolder::new(
+        "editor",
+        *recorded(&ProcFs::system(), leader.pid()).process(),
+    );
+    leader.kill();
+    leader.reap();
+    let gone = named.unwrap().with_present_group(&ProcFs::system());
+    let gone = gone.unwrap_err();
+    assert!(matches!(gone, DescribeError::NotRunning { .. }), "{gone}");
+}
+
 // B29, S18
 #[test]
 fn a_killed_leaders_lease_is_occupied_until_the_last_of_its_group_is_gone() {
