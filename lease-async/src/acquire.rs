@@ -1,0 +1,324 @@
+//! A request for a lease, and its future.
+
+use core::fmt;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::sync::Arc;
+
+use lease_core::{
+    Action, By, Call, Change, Grant, Holder, KeyError, Moment, Outcome, Provenance, ResourceKey,
+    SessionHolder, Wait,
+};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::authority::{AuthorityError, BoxFuture, Reply};
+use crate::error::AcquireError;
+use crate::guard::LeaseGuard;
+use crate::leases::Shared;
+use crate::table::Entered;
+
+/// What names a resource.
+pub trait AsResource {
+    /// Returns the resource.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if it is none.
+    fn as_resource(&self) -> Result<ResourceKey, KeyError>;
+}
+
+impl AsResource for str {
+    fn as_resource(&self) -> Result<ResourceKey, KeyError> {
+        ResourceKey::new(self)
+    }
+}
+
+impl AsResource for String {
+    fn as_resource(&self) -> Result<ResourceKey, KeyError> {
+        ResourceKey::new(self)
+    }
+}
+
+impl AsResource for ResourceKey {
+    fn as_resource(&self) -> Result<ResourceKey, KeyError> {
+        Ok(self.clone())
+    }
+}
+
+impl<T: AsResource + ?Sized> AsResource for &T {
+    fn as_resource(&self) -> Result<ResourceKey, KeyError> {
+        (**self).as_resource()
+    }
+}
+
+/// A request for a lease. It is made by awaiting it.
+#[must_use = "a request does nothing until it is awaited"]
+pub struct Acquire<H: Holder = SessionHolder> {
+    session: Arc<Shared<H>>,
+    resource: Result<ResourceKey, KeyError>,
+    ttl: Option<Duration>,
+    patience: Patience,
+    renewed: bool,
+    cancel: Option<CancellationToken>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Patience {
+    Wait(Wait),
+    Within(Duration),
+}
+
+impl<H: Holder> Acquire<H> {
+    pub(crate) const fn new(
+        session: Arc<Shared<H>>,
+        resource: Result<ResourceKey, KeyError>,
+    ) -> Self {
+        Self {
+            session,
+            resource,
+            ttl: None,
+            patience: Patience::Wait(Wait::No),
+            renewed: false,
+            cancel: None,
+        }
+    }
+
+    /// Waits until `at` at the latest; the last attempt is made at it.
+    pub fn deadline(mut self, at: Moment) -> Self {
+        self.patience = Patience::Wait(Wait::Until(at));
+        self
+    }
+
+    /// Waits for `span` at most, from the first poll on.
+    pub const fn within(mut self, span: Duration) -> Self {
+        self.patience = Patience::Within(span);
+        self
+    }
+
+    /// Waits without end.
+    pub fn forever(mut self) -> Self {
+        self.patience = Patience::Wait(Wait::Forever);
+        self
+    }
+
+    /// Names the term, where the policy lets the request name it.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Renews the lease at each third of its fixed term until the last guard is gone or it is lost.
+    ///
+    /// Without it an idle lease ends with its term, which is what the term is for. Renewals do not run on
+    /// the executor of the caller.
+    pub const fn renewed(mut self) -> Self {
+        self.renewed = true;
+        self
+    }
+
+    /// Gives up when `token` is cancelled. A token that is cancelled already gets nothing, even when the
+    /// resource is free.
+    pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
+        self.cancel = Some(token);
+        self
+    }
+}
+
+impl<H: Holder> IntoFuture for Acquire<H> {
+    type Output = Result<LeaseGuard<H>, AcquireError<H>>;
+    type IntoFuture = AcquireFuture<H>;
+
+    fn into_future(self) -> AcquireFuture<H> {
+        let cancel = self.cancel.map(|token| Box::pin(token.cancelled_owned()));
+        AcquireFuture {
+            session: self.session,
+            resource: self.resource,
+            ttl: self.ttl,
+            patience: self.patience,
+            renewed: self.renewed,
+            cancel,
+            step: Step::Ask,
+        }
+    }
+}
+
+/// The future of a request for a lease.
+///
+/// # Cancel safety
+///
+/// Dropping it takes the request back. If it was granted in the meantime, the lease is given back, unless
+/// the same session re-entered it since.
+#[must_use = "a future does nothing until it is awaited"]
+pub struct AcquireFuture<H: Holder> {
+    session: Arc<Shared<H>>,
+    resource: Result<ResourceKey, KeyError>,
+    ttl: Option<Duration>,
+    patience: Patience,
+    renewed: bool,
+    cancel: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    step: Step<H>,
+}
+
+type Answer<H> = Result<Outcome<H>, AuthorityError>;
+
+enum Step<H> {
+    Ask,
+    Wait(BoxFuture<Answer<H>>),
+    /// A guard of the same lease is being released.
+    Behind(BoxFuture<()>),
+    Over,
+}
+
+impl<H: Holder> Future for AcquireFuture<H> {
+    type Output = Result<LeaseGuard<H>, AcquireError<H>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if let Some(cancel) = &mut this.cancel
+            && cancel.as_mut().poll(cx).is_ready()
+        {
+            // Dropping what is pending is the cancel.
+            this.step = Step::Over;
+            return Poll::Ready(Err(AcquireError::Cancelled));
+        }
+        // Each round more than the first one follows a release of the same lease by another task.
+        loop {
+            let answer = match core::mem::replace(&mut this.step, Step::Over) {
+                Step::Ask => match this.ask() {
+                    Ok(Reply::Ready(answer)) => answer,
+                    Ok(Reply::Pending(answer)) => {
+                        this.step = Step::Wait(answer);
+                        continue;
+                    }
+                    Err(error) => return Poll::Ready(Err(error)),
+                },
+                Step::Wait(mut answer) => match answer.as_mut().poll(cx) {
+                    Poll::Ready(answer) => answer,
+                    Poll::Pending => {
+                        this.step = Step::Wait(answer);
+                        return Poll::Pending;
+                    }
+                },
+                Step::Behind(mut over) => {
+                    if over.as_mut().poll(cx).is_pending() {
+                        this.step = Step::Behind(over);
+                        return Poll::Pending;
+                    }
+                    this.step = Step::Ask;
+                    continue;
+                }
+                // As every future that was polled after its end; here it says so.
+                Step::Over => return Poll::Ready(Err(AcquireError::Cancelled)),
+            };
+            if let Some(end) = this.take(answer) {
+                return Poll::Ready(end);
+            }
+        }
+    }
+}
+
+type End<H> = Result<LeaseGuard<H>, AcquireError<H>>;
+
+impl<H: Holder> AcquireFuture<H> {
+    fn ask(&mut self) -> Result<Reply<H>, AcquireError<H>> {
+        let resource = self.resource.clone().map_err(AcquireError::Resource)?;
+        if self.session.is_gone() {
+            return Err(AcquireError::SessionGone);
+        }
+        let front = &self.session.front;
+        let wait = match self.patience {
+            Patience::Wait(wait) => wait,
+            Patience::Within(span) => {
+                let until = Wait::Until(front.clock.now().after(span));
+                // Asking again does not give more time.
+                self.patience = Patience::Wait(until);
+                until
+            }
+        };
+        let action = Action::Acquire {
+            holder: self.session.holder.clone(),
+            ttl: self.ttl,
+        };
+        Ok(front.authority.call(Call {
+            resource: Some(resource),
+            action,
+            wait,
+        }))
+    }
+
+    /// Makes a guard of a grant. `None`: the lease ended on the way, ask again.
+    fn take(&mut self, answer: Answer<H>) -> Option<End<H>> {
+        let (grant, change) = match answer {
+            Ok(Outcome::Granted(grant, change)) => (grant, change),
+            Ok(Outcome::Refused(refusal)) => {
+                let gone = self.session.is_gone();
+                return Some(Err(if gone {
+                    AcquireError::SessionGone
+                } else {
+                    AcquireError::Refused(refusal)
+                }));
+            }
+            Ok(Outcome::Done(_) | Outcome::Many(_)) => {
+                let error = AuthorityError::Unsupported("a grant for a request");
+                return Some(Err(AcquireError::Authority(error)));
+            }
+            Err(error) => return Some(Err(AcquireError::Authority(error))),
+        };
+        self.enter(&grant, &change)
+    }
+
+    fn enter(&mut self, grant: &Grant, change: &Change) -> Option<End<H>> {
+        let session = &self.session;
+        let Ok(key) = &self.resource else {
+            return None;
+        };
+        let who = (session.number, &session.holder);
+        let front = &session.front;
+        match front.table.enter(front, who, key, (grant, change)) {
+            Entered::Hold(hold) => {
+                let created = grant.provenance == Provenance::Created;
+                let guard = LeaseGuard::new(hold, created);
+                if session.is_gone() {
+                    // The disconnect came before this grant, so it is on us to end it.
+                    front.table.disconnect(session.number);
+                    let release = Action::Release(By::Token(grant.at));
+                    front.authority.call_detached(guard.hold().call(release));
+                    return Some(Err(AcquireError::SessionGone));
+                }
+                if self.renewed {
+                    guard.hold().renew();
+                }
+                Some(Ok(guard))
+            }
+            Entered::Gone => {
+                // Another thread released it, or is just about to.
+                self.step = Step::Ask;
+                None
+            }
+            Entered::Releasing(over) => {
+                self.step = Step::Behind(Box::pin(over));
+                None
+            }
+        }
+    }
+}
+
+impl<H: Holder> fmt::Debug for Acquire<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acquire")
+            .field("holder", &self.session.holder)
+            .field("resource", &self.resource)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H: Holder> fmt::Debug for AcquireFuture<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireFuture")
+            .field("holder", &self.session.holder)
+            .field("resource", &self.resource)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! Receipts for whoever listens: in order, bounded, and never in anybody's way.
+
+use core::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use lease_core::{Holder, Receipt, Receipts};
+use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
+
+/// What a listener gets.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "a listener must decide both")]
+pub enum Event<H> {
+    /// Something happened.
+    Receipt(Arc<Receipt<H>>),
+    /// So many receipts before the next one were dropped, since this listener was slow.
+    Missed(u64),
+}
+
+/// The receipts of one authority, from the moment of [`Authority::events`](crate::Authority::events) on.
+///
+/// A listener that is slow loses the oldest ones and is told how many; nobody waits for it.
+#[derive(Debug)]
+pub struct Events<H> {
+    receiver: broadcast::Receiver<Event<H>>,
+    channel: Arc<Channel<H>>,
+}
+
+/// Publishes the receipts of an authority. For backends.
+#[derive(Debug)]
+pub struct EventSource<H> {
+    channel: Arc<Channel<H>>,
+    sender: broadcast::Sender<Event<H>>,
+}
+
+/// Sees every receipt in the thread that publishes it.
+pub(crate) trait Tap<H>: Send + Sync {
+    fn see(&self, receipt: &Receipt<H>);
+    fn missed(&self);
+}
+
+struct Channel<H> {
+    taps: Mutex<Vec<Weak<dyn Tap<H>>>>,
+}
+
+impl<H: Holder> EventSource<H> {
+    /// Makes a source that keeps up to `most` receipts for the slowest listener, at least one.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        let (sender, _nobody) = broadcast::channel(most.clamp(1, 1 << 20));
+        let taps = Mutex::new(Vec::new());
+        let channel = Arc::new(Channel { taps });
+        Self { channel, sender }
+    }
+
+    /// Returns the receipts from now on.
+    #[must_use]
+    pub fn events(&self) -> Events<H> {
+        Events {
+            receiver: self.sender.subscribe(),
+            channel: Arc::clone(&self.channel),
+        }
+    }
+
+    /// Publishes receipts, in their order. Not under any lock: listeners are woken here.
+    pub fn publish(&self, receipts: Receipts<H>) {
+        let taps = self.channel.taps();
+        let listened = self.sender.receiver_count() > 0;
+        if receipts.missed > 0 {
+            taps.iter().for_each(|tap| tap.missed());
+            if listened {
+                drop(self.sender.send(Event::Missed(receipts.missed)));
+            }
+        }
+        for receipt in receipts.receipts {
+            taps.iter().for_each(|tap| tap.see(&receipt));
+            if listened {
+                // Nobody listening any more is no error.
+                drop(self.sender.send(Event::Receipt(Arc::new(receipt))));
+            }
+        }
+    }
+}
+
+impl<H> Channel<H> {
+    fn taps(&self) -> Vec<Arc<dyn Tap<H>>> {
+        let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        taps.retain(|tap| tap.strong_count() > 0);
+        taps.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl<H: Holder> Events<H> {
+    /// Waits for the next one; `None` once the authority is gone and everything was taken.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost by dropping it.
+    pub async fn next(&mut self) -> Option<Event<H>> {
+        match self.receiver.recv().await {
+            Ok(event) => Some(event),
+            Err(RecvError::Lagged(missed)) => Some(Event::Missed(missed)),
+            Err(RecvError::Closed) => None,
+        }
+    }
+
+    /// Takes the next one if it is there already.
+    pub fn try_next(&mut self) -> Option<Event<H>> {
+        match self.receiver.try_recv() {
+            Ok(event) => Some(event),
+            Err(TryRecvError::Lagged(missed)) => Some(Event::Missed(missed)),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => None,
+        }
+    }
+
+    /// Stops listening, and shows every receipt to `tap` from now on.
+    pub(crate) fn tap(self, tap: Weak<dyn Tap<H>>) {
+        let mut taps = self
+            .channel
+            .taps
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        taps.push(tap);
+    }
+}
+
+impl<H> fmt::Debug for Channel<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,276 @@
+//! A held lease, as its holder has it in hand.
+
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::sync::Arc;
+
+use lease_core::{
+    Action, By, Change, Code, FencingToken, Holder, OperationKind, Provenance, ResourceKey,
+    SessionHolder,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{LeaseError, ReleaseError};
+use crate::hold::Hold;
+use crate::operation::Operation;
+use crate::standing::{Loss, Standing};
+use crate::table::Left;
+
+/// A held lease. Owned: it may move between tasks and threads.
+///
+/// Guards of one lease of one session share it: the lease goes with the last of them. It does not go then if
+/// an operation is in flight, or one ended with unknown effect: what was begun must not be unlocked half
+/// done, so the lease is left to its term or to the disconnect.
+///
+/// The guard is not the truth: the authority may have ended the lease. Every use says so.
+#[must_use = "dropping the last guard releases the lease"]
+pub struct LeaseGuard<H: Holder = SessionHolder> {
+    hold: Arc<Hold<H>>,
+    /// The acquire of this guard made the lease, and no operation has claimed that yet.
+    created: AtomicBool,
+    /// Nothing is to be done when it is dropped.
+    gone: bool,
+}
+
+/// What a release did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third")]
+pub enum Released {
+    /// The lease ended.
+    Lease(Change),
+    /// One guard fewer; the lease stays.
+    Depth {
+        /// How many guards are left.
+        left: usize,
+    },
+}
+
+impl Released {
+    /// Returns the stable code.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Lease(change) => change.code,
+            Self::Depth { .. } => Code::DepthReleased,
+        }
+    }
+}
+
+impl<H: Holder> LeaseGuard<H> {
+    pub(crate) const fn new(hold: Arc<Hold<H>>, created: bool) -> Self {
+        Self {
+            hold,
+            created: AtomicBool::new(created),
+            gone: false,
+        }
+    }
+
+    pub(crate) const fn hold(&self) -> &Arc<Hold<H>> {
+        &self.hold
+    }
+
+    /// Returns the token, for the [`FenceGate`](lease_core::FenceGate) at the resource.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.at.token
+    }
+
+    /// Returns what is held.
+    #[must_use]
+    pub fn resource(&self) -> &ResourceKey {
+        &self.hold.key
+    }
+
+    /// Returns whether the acquire of this guard made the lease, until an operation has claimed that.
+    #[must_use]
+    pub fn provenance(&self) -> Provenance {
+        if self.created.load(Ordering::Relaxed) {
+            Provenance::Created
+        } else {
+            Provenance::Reentrant
+        }
+    }
+
+    /// Says how the lease stands now, by the clock and by what the authority told.
+    ///
+    /// Lost comes strictly before anybody else can be granted, as far as a term is concerned; what others
+    /// decide is told as soon as it happens.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.hold.standing()
+    }
+
+    /// Shows progress: the term starts anew.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Lost`] and what the authority says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the touch may have happened.
+    pub async fn touch(&self) -> Result<Change, LeaseError<H>> {
+        self.hold.usable()?;
+        self.hold.ask(Action::Touch(self.hold.at)).await
+    }
+
+    /// Renews, with an explicit term where the policy lets the request name it.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Lost`] and what the authority says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the renewal may have happened.
+    pub async fn renew(&self, ttl: Option<Duration>) -> Result<Change, LeaseError<H>> {
+        self.hold.usable()?;
+        let at = self.hold.at;
+        self.hold.ask(Action::Renew { at, ttl }).await
+    }
+
+    /// Makes sure that the lease holds for `remaining` more, renewing it if it must be.
+    ///
+    /// To be called before each write that begins no operation. It looks at the clock, so it notices what
+    /// a blocked executor has slept through.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Lost`], [`LeaseError::TermTooShort`], and what the authority says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the renewal may have happened.
+    pub async fn ensure(&self, remaining: Duration) -> Result<(), LeaseError<H>> {
+        self.hold.usable()?;
+        if self.hold.lasts(remaining) {
+            return Ok(());
+        }
+        self.touch().await?;
+        self.hold.usable()?;
+        if self.hold.lasts(remaining) {
+            Ok(())
+        } else {
+            Err(LeaseError::TermTooShort)
+        }
+    }
+
+    /// Puts an operation of arbitrary code in flight. While it is, the term ends nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Lost`] and what the authority says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, an operation that had begun is ended as one that changed nothing.
+    pub async fn begin(&self) -> Result<Operation<H>, LeaseError<H>> {
+        self.start(None).await
+    }
+
+    /// Puts an operation of this kind in flight. What its failure may claim depends on the kind.
+    ///
+    /// # Errors
+    ///
+    /// As [`begin`](Self::begin).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`begin`](Self::begin).
+    pub async fn begin_kind(&self, kind: OperationKind) -> Result<Operation<H>, LeaseError<H>> {
+        self.start(Some(kind)).await
+    }
+
+    async fn start(&self, kind: Option<OperationKind>) -> Result<Operation<H>, LeaseError<H>> {
+        self.hold.usable()?;
+        let from = if self.created.swap(false, Ordering::Relaxed) {
+            Provenance::Created
+        } else {
+            Provenance::Reentrant
+        };
+        Operation::begin(&self.hold, from, kind).await
+    }
+
+    /// Waits until the lease is lost, and says why.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it changes nothing.
+    pub async fn lost(&self) -> Loss {
+        self.hold.token().cancelled().await;
+        match self.hold.standing() {
+            Standing::Lost(loss) => loss,
+            // Somebody has cancelled the token by hand.
+            Standing::Safe | Standing::Jeopardy => Loss::Stale,
+        }
+    }
+
+    /// Returns a token that is cancelled when the lease is lost, also by its release.
+    #[must_use]
+    pub fn cancellation_token(&self) -> CancellationToken {
+        self.hold.token().child_token()
+    }
+
+    /// Leaves the lease held until the session ends, whatever becomes of its guards.
+    pub fn keep(self) {
+        self.hold.state().kept = true;
+    }
+
+    /// Gives the lease back, or one guard of it if there are others.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError`] with the guard: while an operation is in flight, or when the authority gave no
+    /// answer. A lost lease cannot be released; the guard comes back all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the lease is released as by dropping the guard.
+    pub async fn release(mut self) -> Result<Released, ReleaseError<H>> {
+        let hold = Arc::clone(&self.hold);
+        let table = &hold.front.table;
+        if let Err(error) = hold.usable() {
+            return Err(ReleaseError { error, guard: self });
+        }
+        if let Err(left) = table.begin_release(&hold) {
+            self.gone = true;
+            return Ok(Released::Depth { left });
+        }
+        let answer = hold.ask(Action::Release(By::Token(hold.at))).await;
+        table.end_release(&hold, answer.is_ok());
+        match answer {
+            Ok(change) => {
+                self.gone = true;
+                Ok(Released::Lease(change))
+            }
+            Err(error) => Err(ReleaseError { error, guard: self }),
+        }
+    }
+}
+
+impl<H: Holder> Drop for LeaseGuard<H> {
+    fn drop(&mut self) {
+        if self.gone {
+            return;
+        }
+        let front = &self.hold.front;
+        match front.table.leave(&self.hold) {
+            Left::Stays => {}
+            Left::Release => {
+                let release = Action::Release(By::Token(self.hold.at));
+                front.authority.call_detached(self.hold.call(release));
+            }
+        }
+    }
+}
+
+impl<H: Holder> fmt::Debug for LeaseGuard<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeaseGuard")
+            .field("resource", &self.hold.key)
+            .field("holder", &self.hold.holder)
+            .field("generation", &self.token().generation)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,313 @@
+//! What the guards of one lease share.
+
+use core::task::Waker;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Wake;
+
+use lease_core::{
+    Action, At, Call, Change, Detail, Holder, Moment, Outcome, Refusal, ResourceKey, Seq, Wait,
+};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::authority::{AuthorityError, Reply};
+use crate::clock::Alarm;
+use crate::error::LeaseError;
+use crate::leases::Front;
+use crate::standing::{Loss, Standing};
+
+/// One lease of one session, as far as its holder knows.
+pub(crate) struct Hold<H: Holder> {
+    pub(crate) front: Arc<Front<H>>,
+    /// Which session has it, within the front.
+    pub(crate) session: u64,
+    pub(crate) holder: H,
+    pub(crate) key: ResourceKey,
+    pub(crate) at: At,
+    state: Mutex<HoldState>,
+}
+
+/// Changed only together with the table where it says so.
+#[derive(Default)]
+pub(crate) struct HoldState {
+    /// With the table locked.
+    pub(crate) guards: usize,
+    /// Operations that are not known to be over, and those that shield.
+    pub(crate) operations: usize,
+    pub(crate) shields: usize,
+    /// An operation ended with unknown effect since the grant.
+    pub(crate) tainted: bool,
+    pub(crate) kept: bool,
+    /// The last guard is being released; told when that is over. With the table locked.
+    pub(crate) releasing: Option<Arc<Notify>>,
+    pub(crate) lost: Option<Loss>,
+    expires: Option<Moment>,
+    /// The latest change that was taken in.
+    seen: Option<Seq>,
+    token: Option<CancellationToken>,
+    alarm: Option<Alarm>,
+    renewal: Option<Alarm>,
+}
+
+impl<H: Holder> Hold<H> {
+    pub(crate) fn new(
+        front: &Arc<Front<H>>,
+        (session, holder): (u64, &H),
+        key: &ResourceKey,
+        at: At,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            front: Arc::clone(front),
+            session,
+            holder: holder.clone(),
+            key: key.clone(),
+            at,
+            state: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, HoldState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call about this lease.
+    pub(crate) fn call(&self, action: Action<H>) -> Call<H> {
+        Call {
+            resource: Some(self.key.clone()),
+            action,
+            wait: Wait::No,
+        }
+    }
+
+    /// Asks the authority, and takes in what it says.
+    pub(crate) async fn ask(self: &Arc<Self>, action: Action<H>) -> Result<Change, LeaseError<H>> {
+        let answer = match self.front.authority.call(self.call(action)) {
+            Reply::Ready(answer) => answer,
+            Reply::Pending(answer) => answer.await,
+        };
+        self.take_in(answer)
+    }
+
+    fn take_in(
+        self: &Arc<Self>,
+        answer: Result<Outcome<H>, AuthorityError>,
+    ) -> Result<Change, LeaseError<H>> {
+        match answer {
+            Ok(Outcome::Granted(_, change) | Outcome::Done(change)) => {
+                self.learn(&change);
+                Ok(change)
+            }
+            Ok(Outcome::Refused(Refusal::StaleToken { .. })) => {
+                Err(LeaseError::Lost(self.lose(Loss::Stale)))
+            }
+            Ok(Outcome::Refused(refusal)) => Err(LeaseError::Refused(refusal)),
+            Ok(Outcome::Many(_)) => Err(LeaseError::Authority(AuthorityError::Unsupported(
+                "one answer to one call",
+            ))),
+            Err(error) => Err(LeaseError::Authority(error)),
+        }
+    }
+
+    /// Takes in what a change says of this lease. An older one than the latest says nothing new.
+    pub(crate) fn learn(self: &Arc<Self>, change: &Change) {
+        if change.token != Some(self.at.token) {
+            return;
+        }
+        if let Some(loss) = Loss::of(change) {
+            self.lose(loss);
+            return;
+        }
+        let mut state = self.state();
+        if state.seen.is_some_and(|seen| seen >= change.seq) {
+            return;
+        }
+        state.seen = Some(change.seq);
+        if let Detail::Granted { expires, .. }
+        | Detail::Touched { expires, .. }
+        | Detail::Begun { expires, .. }
+        | Detail::Ended { expires, .. } = change.detail
+        {
+            let sooner = expires < state.expires;
+            state.expires = expires;
+            if sooner && state.token.is_some() {
+                let old = self.arm(&mut state);
+                drop(state);
+                drop(old);
+            }
+        }
+    }
+
+    /// Marks the lease lost, unless it is already. Answers why it is lost.
+    pub(crate) fn lose(&self, loss: Loss) -> Loss {
+        let mut state = self.state();
+        let loss = *state.lost.get_or_insert(loss);
+        let alarms = (state.alarm.take(), state.renewal.take());
+        let token = state.token.clone();
+        drop(state);
+        drop(alarms);
+        // It wakes whoever waits for it, so not under the lock.
+        if let Some(token) = token {
+            token.cancel();
+        }
+        loss
+    }
+
+    /// Says how the lease stands now. A loss that is noticed here is final.
+    pub(crate) fn standing(&self) -> Standing {
+        let now = self.front.clock.now();
+        let standing = self.judge(&self.state(), now);
+        match standing {
+            Standing::Lost(loss) => Standing::Lost(self.lose(loss)),
+            Standing::Safe | Standing::Jeopardy => standing,
+        }
+    }
+
+    fn judge(&self, state: &HoldState, now: Moment) -> Standing {
+        match state.lost {
+            Some(loss) => Standing::Lost(loss),
+            None if state.shields > 0 && self.front.shields => Standing::Safe,
+            None => self.front.terms.judge(state.expires, now),
+        }
+    }
+
+    /// Whether the lease is not lost.
+    pub(crate) fn usable(&self) -> Result<(), LeaseError<H>> {
+        match self.standing() {
+            Standing::Lost(loss) => Err(LeaseError::Lost(loss)),
+            Standing::Safe | Standing::Jeopardy => Ok(()),
+        }
+    }
+
+    /// Whether the lease, not lost, holds for `remaining` more without a renewal.
+    pub(crate) fn lasts(&self, remaining: core::time::Duration) -> bool {
+        let now = self.front.clock.now();
+        let state = self.state();
+        let shielded = state.shields > 0 && self.front.shields;
+        shielded || self.front.terms.lasts(state.expires, now, remaining)
+    }
+
+    /// Returns a token that is cancelled when the lease is lost.
+    pub(crate) fn token(self: &Arc<Self>) -> CancellationToken {
+        let mut state = self.state();
+        if let Some(token) = &state.token {
+            return token.clone();
+        }
+        let token = CancellationToken::new();
+        state.token = Some(token.clone());
+        let old = if state.lost.is_some() {
+            token.cancel();
+            None
+        } else {
+            self.arm(&mut state)
+        };
+        drop(state);
+        drop(old);
+        token
+    }
+
+    /// Sets the alarm for the moment at which the term would be over. Answers the alarm before it.
+    fn arm(self: &Arc<Self>, state: &mut HoldState) -> Option<Alarm> {
+        let at = self.front.terms.lost_at(state.expires);
+        let bell = || Waker::from(Arc::new(Bell(Arc::downgrade(self))));
+        // Where nothing can ring, the next use of the lease notices.
+        let alarm = at.and_then(|at| self.front.clock.arm(at, bell()).ok());
+        core::mem::replace(&mut state.alarm, alarm)
+    }
+
+    /// Rings at the end of a term: lost, or the term has moved on meanwhile.
+    fn ring(self: &Arc<Self>) {
+        if matches!(self.standing(), Standing::Lost(_)) {
+            return;
+        }
+        let mut state = self.state();
+        // While an operation shields, its end sets the term anew.
+        let old = if state.shields > 0 {
+            state.alarm.take()
+        } else {
+            self.arm(&mut state)
+        };
+        drop(state);
+        drop(old);
+    }
+
+    /// One operation shields no more: if somebody waits for the loss, the term counts again.
+    pub(crate) fn unshield(self: &Arc<Self>) {
+        let mut state = self.state();
+        state.shields = state.shields.saturating_sub(1);
+        if state.shields == 0 && state.token.is_some() && state.lost.is_none() {
+            let old = self.arm(&mut state);
+            drop(state);
+            drop(old);
+        }
+    }
+
+    /// Renews at each third of the term, from now on and as long as there are guards.
+    pub(crate) fn renew(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.lost.is_some() || state.guards == 0 || self.front.terms.third.is_zero() {
+            return;
+        }
+        let at = self.front.clock.now().after(self.front.terms.third);
+        let bell = Waker::from(Arc::new(Renewal(Arc::downgrade(self))));
+        // Where nothing can ring, the lease is one that is not renewed; its holder sees the jeopardy.
+        let old = core::mem::replace(&mut state.renewal, self.front.clock.arm(at, bell).ok());
+        drop(state);
+        drop(old);
+    }
+
+    fn renew_now(self: &Arc<Self>) {
+        if self.usable().is_err() || self.state().guards == 0 {
+            return;
+        }
+        match self.front.authority.call(self.call(Action::Touch(self.at))) {
+            Reply::Ready(answer) => {
+                // A refusal marks the loss; for the rest the next third comes.
+                drop(self.take_in(answer));
+                self.renew();
+            }
+            Reply::Pending(answer) => {
+                let hold = Arc::clone(self);
+                let renewal = async move {
+                    drop(hold.take_in(answer.await));
+                    hold.renew();
+                };
+                spawn(renewal);
+            }
+        }
+    }
+}
+
+/// Runs what is left of a renewal away from the caller's executors.
+#[cfg(target_os = "linux")]
+fn spawn(renewal: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = crate::keeper::runtime() {
+        drop(runtime.spawn(renewal));
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn spawn(renewal: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        drop(runtime.spawn(renewal));
+    }
+}
+
+struct Bell<H: Holder>(Weak<Hold<H>>);
+
+impl<H: Holder> Wake for Bell<H> {
+    fn wake(self: Arc<Self>) {
+        if let Some(hold) = self.0.upgrade() {
+            hold.ring();
+        }
+    }
+}
+
+struct Renewal<H: Holder>(Weak<Hold<H>>);
+
+impl<H: Holder> Wake for Renewal<H> {
+    fn wake(self: Arc<Self>) {
+        if let Some(hold) = self.0.upgrade() {
+            hold.renew_now();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The one thread of this crate: a small runtime of its own, where the system's clock rings.
+//!
+//! It starts with the first alarm and stays. Nothing of a caller's runs on it but wakers.
+
+use core::task::Waker;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use lease_core::{Clock as _, Moment};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::{Builder, Handle};
+
+use crate::clock::{Alarm, AlarmError, SystemClock};
+use crate::sys;
+
+/// The keeper of this process, once it was needed.
+static KEEPER: Mutex<Option<Arc<Keeper>>> = Mutex::new(None);
+
+struct Keeper {
+    runtime: Handle,
+    timer: Arc<OwnedFd>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    alarms: BTreeMap<(Moment, u64), Waker>,
+    last: u64,
+    /// What the timer is set for.
+    set: Option<Moment>,
+}
+
+/// Wakes `waker` at `at`.
+pub(crate) fn arm(at: Moment, waker: Waker) -> Result<Alarm, AlarmError> {
+    let keeper = keeper().map_err(AlarmError::Exhausted)?;
+    let key = keeper.add(at, waker);
+    Ok(Alarm::new(move || keeper.remove(key)))
+}
+
+/// The runtime of the keeper, on its own thread.
+pub(crate) fn runtime() -> io::Result<Handle> {
+    Ok(keeper()?.runtime.clone())
+}
+
+fn keeper() -> io::Result<Arc<Keeper>> {
+    let mut kept = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(keeper) = &*kept {
+        return Ok(Arc::clone(keeper));
+    }
+    let keeper = start()?;
+    *kept = Some(Arc::clone(&keeper));
+    Ok(keeper)
+}
+
+fn start() -> io::Result<Arc<Keeper>> {
+    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+    let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)?;
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let keeper = Arc::new(Keeper {
+        runtime: runtime.handle().clone(),
+        timer: Arc::new(timer),
+        table: Mutex::default(),
+    });
+    let inside = runtime.enter();
+    let readable = sys::readable(Arc::clone(&keeper.timer))?;
+    drop(inside);
+    let kept = Arc::clone(&keeper);
+    thread::Builder::new()
+        .name("lease-keeper".to_owned())
+        .spawn(move || runtime.block_on(ring(kept, readable)))?;
+    Ok(keeper)
+}
+
+/// Rings as long as the process runs.
+async fn ring(keeper: Arc<Keeper>, timer: AsyncFd<Arc<OwnedFd>>) {
+    // An error would come from a runtime that ends, and this one does not.
+    while let Ok(mut ready) = timer.readable().await {
+        let mut count = [0; 8];
+        if rustix::io::read(&keeper.timer, &mut count).is_err() {
+            ready.clear_ready();
+        }
+        for waker in keeper.due() {
+            // What a caller's waker does is not the keeper's.
+            drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+        }
+    }
+}
+
+impl Keeper {
+    fn add(&self, at: Moment, waker: Waker) -> (Moment, u64) {
+        let mut table = self.table();
+        table.last = table.last.wrapping_add(1);
+        let key = (at, table.last);
+        table.alarms.insert(key, waker);
+        self.set(&mut table);
+        key
+    }
+
+    fn remove(&self, key: (Moment, u64)) {
+        let mut table = self.table();
+        let disarmed = table.alarms.remove(&key);
+        self.set(&mut table);
+        drop(table);
+        // A waker may own things that take locks when they go.
+        drop(disarmed);
+    }
+
+    /// Takes what is due, and sets the timer for the rest.
+    fn due(&self) -> Vec<Waker> {
+        let now = SystemClock::new().now();
+        let mut table = self.table();
+        let later = table.alarms.split_off(&(now, u64::MAX));
+        let due = core::mem::replace(&mut table.alarms, later);
+        table.set = None;
+        self.set(&mut table);
+        drop(table);
+        due.into_values().collect()
+    }
+
+    /// Sets the timer for the earliest alarm, and only for that.
+    fn set(&self, table: &mut Table) {
+        let earliest = table.alarms.first_key_value().map(|((at, _), _)| *at);
+        if earliest == table.set {
+            return;
+        }
+        table.set = earliest;
+        // All zero would disarm it; the clock's zero is long past.
+        let nanos = earliest.map_or(0, |at| at.as_nanos().max(1));
+        let value = Timespec {
+            tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
+        };
+        let interval = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let new = Itimerspec {
+            it_interval: interval,
+            it_value: value,
+        };
+        // It fails for no descriptor of ours and no such time.
+        drop(rustix::time::timerfd_settime(
+            &self.timer,
+            TimerfdTimerFlags::ABSTIME,
+            &new,
+        ));
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

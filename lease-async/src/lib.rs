@@ -1,0 +1,86 @@
+//! Fenced writer leases for tokio: sessions, guards, waiting, and loss that is noticed in time.
+//!
+//! A long-running service holds leases across await points, waits for them in tasks that may be dropped
+//! at any moment, and ends in the middle of things. An [`Authority`] decides who holds what; this crate
+//! brings it the call, keeps what must not be lost, and says in time what was.
+//!
+//! ```
+//! use std::time::Duration;
+//! use lease_async::{Leases, Memory};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let leases = Leases::new(Memory::new()?)?;
+//! let session = leases.connect("ag-1")?;
+//! let lease = session.acquire("app/viewport").within(Duration::from_secs(5)).await?;
+//!
+//! let operation = lease.begin().await?;
+//! let seven = operation.run(async { Ok::<_, std::io::Error>(7) }).await?;
+//! assert_eq!(seven, 7);
+//!
+//! lease.release().await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What is promised
+//!
+//! - A session is one writer. Its id is minted here; dropping it frees everything it holds, at once.
+//! - Every future may be dropped at every await: no lease is left without an owner, no waiter behind one
+//!   that is gone.
+//! - A guard's own check says lost strictly before anybody else can be granted.
+//! - Dropping anything never panics and never blocks, inside, outside and after a runtime.
+//!
+//! An unfenced resource is not protected from a writer that does not look: pass [`LeaseGuard::token`] to
+//! a [`FenceGate`](lease_core::FenceGate) before the first read.
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! | --- | --- |
+//! | `procfs` | sessions of processes whose deaths are seen at once |
+//! | `test-util` | `TokioClock` and `ManualClock`, clocks that tests move |
+//!
+//! # Where to start reading
+//!
+//! [`Leases`], [`Session`], [`LeaseGuard`], [`Operation`]; for a backend [`Authority`], then `memory/mod.rs`.
+
+mod acquire;
+mod authority;
+mod clock;
+mod error;
+mod events;
+mod guard;
+mod hold;
+mod ids;
+#[cfg(target_os = "linux")]
+mod keeper;
+mod leases;
+mod liveness;
+mod memory;
+mod operation;
+mod standing;
+#[cfg(target_os = "linux")]
+mod sys;
+mod table;
+
+pub use lease_core;
+
+pub use acquire::{Acquire, AcquireFuture, AsResource};
+pub use authority::{Authority, AuthorityError, BoxError, BoxFuture, Reply, ShutdownReport};
+pub use clock::{Alarm, AlarmClock, AlarmError, SystemClock};
+#[cfg(feature = "test-util")]
+pub use clock::{ManualClock, TokioClock};
+pub use error::{AcquireError, LeaseError, ReleaseError, RunError};
+pub use events::{Event, EventSource, Events};
+pub use guard::{LeaseGuard, Released};
+pub use leases::{ConnectError, Leases, Session};
+pub use liveness::{AsyncHolderLiveness, Blocking};
+pub use memory::{Memory, MemoryBuilder};
+pub use operation::Operation;
+pub use standing::{Loss, Standing};
+
+/// What most users need besides this crate.
+pub use lease_core::{
+    Call, Holder, LeasePolicy, Moment, Outcome, ResourceKey, SessionHolder, Wait,
+};

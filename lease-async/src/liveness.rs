@@ -1,0 +1,68 @@
+//! Observing holders without blocking an executor.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use lease_core::{Evidence, Holder, HolderLiveness, Question, Verdict};
+use tokio::runtime::Handle;
+
+/// Observes holders: [`HolderLiveness`] for whoever has to wait for what it looks at.
+///
+/// It cannot fail: what could not be seen is [`Verdict::Unknown`] with the reason.
+///
+/// # Examples
+///
+/// ```
+/// use lease_async::AsyncHolderLiveness;
+/// use lease_core::{Evidence, Question, SessionHolder, Verdict};
+///
+/// struct Registry;
+///
+/// #[async_trait::async_trait]
+/// impl AsyncHolderLiveness<SessionHolder> for Registry {
+///     async fn observe(&self, _question: &Question<SessionHolder>) -> Verdict {
+///         Verdict::Unknown(Evidence::new("registry_down"))
+///     }
+/// }
+/// ```
+#[async_trait]
+pub trait AsyncHolderLiveness<H: Holder>: Send + Sync + 'static {
+    /// Looks at the holder and says what was seen.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may be dropped at any await; it only looks.
+    async fn observe(&self, question: &Question<H>) -> Verdict;
+}
+
+/// An observer that blocks, made to look on the blocking threads of the runtime.
+///
+/// Without a runtime it looks in the thread that polls.
+#[derive(Debug)]
+pub struct Blocking<L>(Arc<L>);
+
+impl<L> Blocking<L> {
+    /// Wraps an observer.
+    #[must_use]
+    pub fn new(liveness: L) -> Self {
+        Self(Arc::new(liveness))
+    }
+}
+
+#[async_trait]
+impl<H, L> AsyncHolderLiveness<H> for Blocking<L>
+where
+    H: Holder,
+    L: HolderLiveness<H> + Send + Sync + 'static,
+{
+    async fn observe(&self, question: &Question<H>) -> Verdict {
+        let Ok(runtime) = Handle::try_current() else {
+            return self.0.observe(question);
+        };
+        let (liveness, question) = (Arc::clone(&self.0), question.clone());
+        let look = runtime.spawn_blocking(move || liveness.observe(&question));
+        // The runtime ends, or the observer panicked: nothing was seen.
+        look.await
+            .unwrap_or_else(|_ended| Verdict::Unknown(Evidence::new("observer_ended")))
+    }
+}

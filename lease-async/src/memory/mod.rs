@@ -1,0 +1,428 @@
+//! The authority in memory: the core's registry behind one mutex.
+//!
+//! A call locks, decides, and unlocks; it holds nothing while a holder is observed, while it waits, and while
+//! somebody listens. The steps are those of `docs/decisions/0003-async.md`.
+
+mod state;
+mod waiting;
+
+use core::fmt;
+use core::future::poll_fn;
+use core::pin::pin;
+use core::task::Poll;
+use core::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use lease_core::{
+    Action, Answer, AuthorityId, Call, Capabilities, Disposition, Evidence, Holder, HolderLiveness,
+    LeasePolicy, LeaseView, Locality, Moment, Note, Order, Outcome, PolicyError, Question,
+    Registry, Seen, SessionHolder, Step, Turn, Verdict,
+};
+use tokio::sync::Notify;
+
+use self::state::{Parting, State};
+use self::waiting::Waiting;
+use crate::authority::{Authority, AuthorityError, BoxError, BoxFuture, Reply, ShutdownReport};
+use crate::clock::{AlarmClock, Sleep, SystemClock};
+use crate::events::{EventSource, Events};
+use crate::ids;
+use crate::leases::no_margin;
+use crate::liveness::{AsyncHolderLiveness, Blocking};
+
+/// How often one call observes holders anew before it gives up.
+const ROUNDS: usize = 32;
+
+/// The idle term, unless another is set.
+const TERM: Duration = Duration::from_secs(30);
+
+/// How many receipts are kept for the slowest listener.
+const RECEIPTS: usize = 1_024;
+
+/// How many receipts are kept between a call and their publication.
+const UNPUBLISHED: usize = 1 << 16;
+
+/// An authority in the memory of this process. A clone is the same authority.
+///
+/// It is as new as the process: its random id is part of every token, so no token of an earlier one matches.
+/// Waiters are served first come, first served among overlapping requests.
+#[derive(Clone)]
+pub struct Memory<H: Holder = SessionHolder> {
+    inner: Arc<Inner<H>>,
+}
+
+/// Makes a [`Memory`] out of its parts.
+#[must_use = "a builder does nothing until `build`"]
+pub struct MemoryBuilder<H: Holder> {
+    clock: Arc<dyn AlarmClock>,
+    liveness: Option<Arc<dyn AsyncHolderLiveness<H>>>,
+    receipts: usize,
+}
+
+pub(crate) struct Inner<H: Holder> {
+    id: AuthorityId,
+    clock: Arc<dyn AlarmClock>,
+    liveness: Option<Arc<dyn AsyncHolderLiveness<H>>>,
+    state: Mutex<State<H>>,
+    source: EventSource<H>,
+    /// Held by the thread that publishes.
+    publishing: Mutex<()>,
+    /// Told when nothing is held any more.
+    drained: Notify,
+}
+
+/// How far one attempt at a call came.
+enum Attempt<H: Holder> {
+    Answered(Result<Outcome<H>, AuthorityError>),
+    Ask(Vec<Question<H>>),
+    Waits(Waiting<H>),
+}
+
+impl<H: Holder> Memory<H> {
+    /// Makes an empty authority on the clock of this machine, which observes nobody.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthorityError::Unreachable`] if this system has no randomness.
+    pub fn new() -> Result<Self, AuthorityError> {
+        Self::builder().build()
+    }
+
+    /// Makes an authority out of its parts.
+    pub fn builder() -> MemoryBuilder<H> {
+        MemoryBuilder {
+            clock: Arc::new(SystemClock::new()),
+            liveness: None,
+            receipts: RECEIPTS,
+        }
+    }
+
+    /// Lists what is held, in order of resources, after a sweep. The list is a copy.
+    #[must_use]
+    pub fn list(&self) -> Vec<LeaseView<H>> {
+        self.inner
+            .turn(&[], None, |state, turn| state.registry.list(turn))
+    }
+
+    /// Returns how many leases are held, those whose term is over and unnoticed too.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.inner.state().registry.held()
+    }
+
+    /// Returns how many requests wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.inner.state().registry.waiting()
+    }
+
+    /// Returns how many places for keys and for waiters are in use. An authority at rest has none.
+    #[must_use]
+    pub fn footprint(&self) -> (usize, usize) {
+        let state = self.inner.state();
+        let (places, _timers) = state.registry.footprint();
+        (places, state.waiters())
+    }
+
+    /// Takes in what was observed of holders: waiters behind one that is proven dead are served.
+    pub fn observed(&self, answers: &[Answer]) {
+        self.inner.turn(answers, None, |state, turn| {
+            drop(state.registry.advance(turn));
+        });
+    }
+}
+
+impl<H: Holder> MemoryBuilder<H> {
+    /// Sets the clock.
+    pub fn clock(mut self, clock: impl AlarmClock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets who observes holders, on blocking threads, where the policy asks for proof.
+    pub fn liveness(self, liveness: impl HolderLiveness<H> + Send + Sync + 'static) -> Self {
+        self.async_liveness(Blocking::new(liveness))
+    }
+
+    /// Sets who observes holders where the policy asks for proof.
+    pub fn async_liveness(mut self, liveness: impl AsyncHolderLiveness<H>) -> Self {
+        self.liveness = Some(Arc::new(liveness));
+        self
+    }
+
+    /// Keeps up to `most` receipts for the slowest listener.
+    pub const fn receipts(mut self, most: usize) -> Self {
+        self.receipts = most;
+        self
+    }
+
+    /// Makes the authority.
+    ///
+    /// # Errors
+    ///
+    /// [`AuthorityError::Unreachable`] if this system has no randomness.
+    pub fn build(self) -> Result<Memory<H>, AuthorityError> {
+        let id = ids::authority()?;
+        let state = State::new(registry(id, default_policy()));
+        Ok(Memory {
+            inner: Arc::new(Inner {
+                id,
+                clock: self.clock,
+                liveness: self.liveness,
+                state: Mutex::new(state),
+                source: EventSource::new(self.receipts),
+                publishing: Mutex::default(),
+                drained: Notify::new(),
+            }),
+        })
+    }
+}
+
+fn registry<H: Holder>(id: AuthorityId, policy: LeasePolicy) -> Registry<H> {
+    Registry::new(id, policy).with_receipts(UNPUBLISHED)
+}
+
+fn default_policy() -> LeasePolicy {
+    // The term is neither zero nor absurd; if it were, the process-bound terms lose nobody's lease.
+    LeasePolicy::session_ttl(TERM).unwrap_or_else(|_impossible| LeasePolicy::process_bound())
+}
+
+impl<H: Holder> Inner<H> {
+    fn state(&self) -> std::sync::MutexGuard<'_, State<H>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something to the state at the present moment, and everything that follows from it.
+    fn turn<T>(
+        self: &Arc<Self>,
+        answers: &[Answer],
+        note: Option<Note>,
+        act: impl FnOnce(&mut State<H>, &mut Turn<'_>) -> T,
+    ) -> T {
+        let mut state = self.state();
+        // Under the lock, or two threads would seem to step the clock back.
+        let now = self.clock.now();
+        let mut draw = ids::lease;
+        let mut turn = Turn::new(seen(now, answers), &mut draw);
+        turn.note = note;
+        let result = act(&mut state, &mut turn);
+        turn.note = None;
+        let parting = state.part(self, &mut turn);
+        drop(state);
+        self.after(parting);
+        result
+    }
+
+    /// What follows outside the lock.
+    fn after(&self, parting: Parting) {
+        if parting.drained {
+            self.drained.notify_waiters();
+        }
+        drop((parting.alarm, parting.discarded));
+        for waker in parting.wakers {
+            waker.wake();
+        }
+        self.publish();
+    }
+
+    /// Publishes what happened, in order: one thread at a time does it for all.
+    fn publish(&self) {
+        while self.state().unpublished() {
+            let _publishing = match self.publishing.try_lock() {
+                Ok(publishing) => publishing,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                // That thread looks again after it is done.
+                Err(TryLockError::WouldBlock) => return,
+            };
+            loop {
+                let mut state = self.state();
+                let Some(receipts) = state.take_receipts() else {
+                    break;
+                };
+                drop(state);
+                self.source.publish(receipts);
+            }
+        }
+    }
+
+    fn attempt(
+        self: &Arc<Self>,
+        call: &Call<H>,
+        answers: &[Answer],
+        note: Option<Note>,
+    ) -> Attempt<H> {
+        self.turn(answers, note, |state, turn| {
+            if state.shut && matches!(call.action, Action::Acquire { .. }) {
+                return Attempt::Answered(Err(AuthorityError::ShutDown));
+            }
+            match state.registry.call(call, turn) {
+                Step::Done(outcome) => Attempt::Answered(Ok(outcome)),
+                Step::Ask(questions) => Attempt::Ask(questions),
+                Step::Queued(waiter) => {
+                    state.add(waiter);
+                    if let Err(error) = state.arm(self) {
+                        state.forget(waiter, turn);
+                        let error = AuthorityError::Unreachable(error.into());
+                        return Attempt::Answered(Err(error));
+                    }
+                    Attempt::Waits(Waiting::new(Arc::clone(self), waiter))
+                }
+            }
+        })
+    }
+
+    /// Observes the holders that stand in the way of `call`, and makes it again.
+    async fn observing(
+        self: Arc<Self>,
+        call: Call<H>,
+        mut questions: Vec<Question<H>>,
+    ) -> Result<Outcome<H>, AuthorityError> {
+        let mut answers = Vec::new();
+        for _round in 0..ROUNDS {
+            for question in &questions {
+                let verdict = self.observe(question).await;
+                answers.push(question.answer(verdict));
+            }
+            match self.attempt(&call, &answers, None) {
+                Attempt::Answered(answer) => return answer,
+                Attempt::Waits(waiting) => return waiting.await,
+                Attempt::Ask(others) => questions = others,
+            }
+        }
+        let why = BoxError::from("holders change faster than they are observed");
+        Err(AuthorityError::Unreachable(why))
+    }
+
+    async fn observe(&self, question: &Question<H>) -> Verdict {
+        match &self.liveness {
+            Some(liveness) => liveness.observe(question).await,
+            None => Verdict::Unknown(Evidence::new("no_observer")),
+        }
+    }
+
+    async fn drain(self: Arc<Self>, until: Moment, turned_away: usize) -> ShutdownReport {
+        let mut over = pin!(Sleep::new(&*self.clock, until));
+        loop {
+            let mut drained = pin!(self.drained.notified());
+            drained.as_mut().enable();
+            let held = self.state().registry.held();
+            if held == 0 {
+                return ShutdownReport::new(0, turned_away);
+            }
+            let is_over = poll_fn(|cx| match drained.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(false),
+                Poll::Pending => over.as_mut().poll(cx).map(|_rung| true),
+            });
+            if is_over.await {
+                let held = self.state().registry.held();
+                return ShutdownReport::new(held, turned_away);
+            }
+        }
+    }
+}
+
+const fn seen(now: Moment, answers: &[Answer]) -> Seen<'_> {
+    Seen {
+        now,
+        wall_ms: None,
+        answers,
+    }
+}
+
+impl<H: Holder> Authority for Memory<H> {
+    type Holder = H;
+
+    fn id(&self) -> AuthorityId {
+        self.inner.id
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            durable: false,
+            shields: true,
+            sweeps_all: true,
+            order: Order::Fifo,
+            locality: Locality::ThisMachine,
+            self_stop_margin: no_margin,
+        }
+    }
+
+    fn default_policy(&self) -> LeasePolicy {
+        default_policy()
+    }
+
+    fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
+        policy.fits(&self.capabilities())?;
+        let mut state = self.inner.state();
+        if state.in_force {
+            return Err(PolicyError::AlreadySet);
+        }
+        state.in_force = true;
+        // Nothing has happened yet, so a new registry is the same authority.
+        state.registry = registry(self.inner.id, policy);
+        Ok(())
+    }
+
+    fn call(&self, call: Call<H>) -> Reply<H> {
+        match self.inner.attempt(&call, &[], None) {
+            Attempt::Answered(answer) => Reply::Ready(answer),
+            Attempt::Waits(waiting) => Reply::Pending(Box::pin(waiting)),
+            Attempt::Ask(questions) => {
+                let inner = Arc::clone(&self.inner);
+                Reply::Pending(Box::pin(inner.observing(call, questions)))
+            }
+        }
+    }
+
+    fn call_detached(&self, call: Call<H>) {
+        let note = match &call.action {
+            Action::End {
+                result: Err(Disposition::Unknown),
+                ..
+            } => Some(Note::new("operation", cause())),
+            Action::End { .. } | Action::Release(_) | Action::Disconnect(_) => None,
+            _ => return,
+        };
+        // These neither ask nor wait. Who sent them is gone, and a refusal says that the lease is, too.
+        drop(self.inner.attempt(&call, &[], note));
+    }
+
+    fn events(&self) -> Events<H> {
+        self.inner.source.events()
+    }
+
+    fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
+        let turned_away = self.inner.turn(&[], None, State::shut_down);
+        let until = self.inner.clock.now().after(within);
+        Box::pin(Arc::clone(&self.inner).drain(until, turned_away))
+    }
+
+    fn clock(&self) -> Arc<dyn AlarmClock> {
+        Arc::clone(&self.inner.clock)
+    }
+}
+
+/// Why an operation ends in a destructor.
+fn cause() -> &'static str {
+    if std::thread::panicking() {
+        "panic"
+    } else {
+        "dropped"
+    }
+}
+
+impl<H: Holder> fmt::Debug for Memory<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory")
+            .field("id", &self.inner.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H: Holder> fmt::Debug for MemoryBuilder<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBuilder")
+            .field("clock", &self.clock)
+            .field("receipts", &self.receipts)
+            .finish_non_exhaustive()
+    }
+}

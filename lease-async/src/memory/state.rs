@@ -1,0 +1,236 @@
+//! What is behind the mutex: the registry, who waits for its answers, and the one alarm.
+
+use core::task::{Poll, Waker};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+
+use lease_core::{Holder, Moment, Outcome, Receipts, Registry, Settled, Turn, WaiterId};
+
+use super::Inner;
+use crate::authority::AuthorityError;
+use crate::clock::{Alarm, AlarmError};
+
+pub(super) struct State<H: Holder> {
+    pub(super) registry: Registry<H>,
+    /// A policy was set, or something was called: it stays.
+    pub(super) in_force: bool,
+    pub(super) shut: bool,
+    waiters: BTreeMap<WaiterId, Place<H>>,
+    alarm: Option<(Moment, Alarm)>,
+    unpublished: bool,
+    /// Wakers to wake, and to drop, outside the lock.
+    turned_away: Vec<Waker>,
+    discarded: Vec<Waker>,
+}
+
+/// Where the answer to one waiting request is put.
+enum Place<H> {
+    Empty(Option<Waker>),
+    Answered(Settled<H>),
+    Shut,
+}
+
+/// What is left to do once the lock is free.
+pub(super) struct Parting {
+    pub(super) wakers: Vec<Waker>,
+    pub(super) discarded: Vec<Waker>,
+    /// Dropped outside: disarming may drop a waker, and that anything.
+    pub(super) alarm: Option<(Moment, Alarm)>,
+    pub(super) drained: bool,
+}
+
+type Answer<H> = Result<Outcome<H>, AuthorityError>;
+
+impl<H: Holder> State<H> {
+    pub(super) const fn new(registry: Registry<H>) -> Self {
+        Self {
+            registry,
+            in_force: false,
+            shut: false,
+            waiters: BTreeMap::new(),
+            alarm: None,
+            unpublished: false,
+            turned_away: Vec::new(),
+            discarded: Vec::new(),
+        }
+    }
+
+    pub(super) fn waiters(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Makes a place for the answer to a request that was just queued.
+    pub(super) fn add(&mut self, waiter: WaiterId) {
+        self.waiters.insert(waiter, Place::Empty(None));
+    }
+
+    /// Takes the answer, or remembers whom to wake.
+    ///
+    /// Answers the waker that is not needed any more too, to be dropped outside the lock: with it a task may
+    /// go, and with that another request.
+    pub(super) fn poll(
+        &mut self,
+        waiter: WaiterId,
+        waker: &Waker,
+    ) -> (Poll<Answer<H>>, Option<Waker>) {
+        match self.waiters.get_mut(&waiter) {
+            Some(Place::Empty(Some(kept))) if kept.will_wake(waker) => (Poll::Pending, None),
+            Some(Place::Empty(kept)) => (Poll::Pending, kept.replace(waker.clone())),
+            Some(Place::Answered(_) | Place::Shut) => {
+                let answer = match self.waiters.remove(&waiter) {
+                    Some(Place::Answered(settled)) => Ok(match settled.outcome {
+                        Ok((grant, change)) => Outcome::Granted(grant, change),
+                        Err(refusal) => Outcome::Refused(refusal),
+                    }),
+                    Some(Place::Empty(_) | Place::Shut) | None => Err(AuthorityError::ShutDown),
+                };
+                (Poll::Ready(answer), None)
+            }
+            // It was answered before, or the authority is shut.
+            None => (Poll::Ready(Err(AuthorityError::ShutDown)), None),
+        }
+    }
+
+    /// Takes a request back whose receiver is gone; what it was granted is given back.
+    pub(super) fn forget(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) {
+        match self.waiters.remove(&waiter) {
+            Some(Place::Answered(settled)) => self.give_back(settled, turn),
+            Some(Place::Empty(waker)) => {
+                self.discarded.extend(waker);
+                self.registry.cancel(waiter, turn);
+            }
+            Some(Place::Shut) | None => {}
+        }
+    }
+
+    fn give_back(&mut self, settled: Settled<H>, turn: &mut Turn<'_>) {
+        if let Ok((grant, _)) = settled.outcome {
+            self.registry.abandon(&settled.resource, grant, turn);
+        }
+    }
+
+    /// Turns away who waits. Nothing is granted from now on.
+    pub(super) fn shut_down(&mut self, turn: &mut Turn<'_>) -> usize {
+        self.shut = true;
+        let mut turned_away = 0_usize;
+        let ids: Vec<WaiterId> = self.waiters.keys().copied().collect();
+        for id in ids {
+            // In this order the cancel cannot grant to one that is turned away next.
+            if let Some(place) = self.waiters.get_mut(&id)
+                && matches!(place, Place::Empty(_))
+            {
+                if let Place::Empty(Some(waker)) = core::mem::replace(place, Place::Shut) {
+                    self.turned_away.push(waker);
+                }
+                turned_away = turned_away.saturating_add(1);
+                self.registry.cancel(id, turn);
+            }
+        }
+        turned_away
+    }
+
+    /// After anything happened: answers go to their places, the alarm is set for what comes next.
+    pub(super) fn part(&mut self, inner: &Arc<Inner<H>>, turn: &mut Turn<'_>) -> Parting {
+        self.in_force = true;
+        self.unpublished = true;
+        let mut wakers = core::mem::take(&mut self.turned_away);
+        self.hand_out(&mut wakers, turn);
+        self.catch_up(&mut wakers, turn);
+        // Without an alarm those who wait are served by the next call; the first one was told.
+        let alarm = self.arm(inner).unwrap_or_default();
+        Parting {
+            wakers,
+            discarded: core::mem::take(&mut self.discarded),
+            alarm,
+            drained: self.shut && self.registry.held() == 0,
+        }
+    }
+
+    fn hand_out(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {
+        while let Some(settled) = self.registry.take_settled() {
+            let place = self.waiters.get_mut(&settled.waiter);
+            if let Some(place @ Place::Empty(_)) = place {
+                if let Place::Empty(Some(waker)) =
+                    core::mem::replace(place, Place::Answered(settled))
+                {
+                    wakers.push(waker);
+                }
+            } else {
+                // Nobody is there to take it.
+                self.give_back(settled, turn);
+            }
+        }
+    }
+
+    /// One sweep is bounded; while somebody waits, the rest of what is due is swept too.
+    fn catch_up(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {
+        let is_due = |registry: &Registry<H>| {
+            let next = registry.next_deadline();
+            registry.waiting() > 0 && next.is_some_and(|next| next <= registry.latest())
+        };
+        while is_due(&self.registry) {
+            let before = self.registry.next_deadline();
+            let swept = self.registry.advance(turn);
+            self.hand_out(wakers, turn);
+            if swept.is_empty() && self.registry.next_deadline() == before {
+                return;
+            }
+        }
+    }
+
+    /// Sets the alarm for the next deadline if anybody waits. Answers the alarm before it.
+    pub(super) fn arm(
+        &mut self,
+        inner: &Arc<Inner<H>>,
+    ) -> Result<Option<(Moment, Alarm)>, AlarmError> {
+        let due = if self.registry.waiting() > 0 {
+            self.registry.next_deadline()
+        } else {
+            None
+        };
+        let Some(due) = due else {
+            return Ok(self.alarm.take());
+        };
+        if self.alarm.as_ref().is_some_and(|(armed, _)| *armed <= due) {
+            return Ok(None);
+        }
+        let bell = Waker::from(Arc::new(Bell(Arc::downgrade(inner))));
+        let alarm = inner.clock.arm(due, bell)?;
+        Ok(self.alarm.replace((due, alarm)))
+    }
+
+    pub(super) const fn unpublished(&self) -> bool {
+        self.unpublished
+    }
+
+    /// Takes what is not published yet, or nothing.
+    pub(super) fn take_receipts(&mut self) -> Option<Receipts<H>> {
+        if !self.unpublished {
+            return None;
+        }
+        self.unpublished = false;
+        Some(self.registry.take_receipts())
+    }
+}
+
+/// Rings when something is due that somebody waits for.
+struct Bell<H: Holder>(Weak<Inner<H>>);
+
+impl<H: Holder> Wake for Bell<H> {
+    fn wake(self: Arc<Self>) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.turn(&[], None, |state, turn| {
+                state.rung();
+                drop(state.registry.advance(turn));
+            });
+        }
+    }
+}
+
+impl<H: Holder> State<H> {
+    /// The alarm has rung; a new one is set for what comes next.
+    fn rung(&mut self) {
+        self.alarm = None;
+    }
+}

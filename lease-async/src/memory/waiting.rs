@@ -1,0 +1,51 @@
+//! The future of a request that waits.
+
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::sync::Arc;
+
+use lease_core::{Holder, Outcome, WaiterId};
+
+use super::Inner;
+use crate::authority::AuthorityError;
+
+/// Waits for the answer to a queued request. Dropping it takes the request back.
+pub(super) struct Waiting<H: Holder> {
+    inner: Arc<Inner<H>>,
+    /// `None` once the answer was taken.
+    waiter: Option<WaiterId>,
+}
+
+impl<H: Holder> Waiting<H> {
+    pub(super) const fn new(inner: Arc<Inner<H>>, waiter: WaiterId) -> Self {
+        Self {
+            inner,
+            waiter: Some(waiter),
+        }
+    }
+}
+
+impl<H: Holder> Future for Waiting<H> {
+    type Output = Result<Outcome<H>, AuthorityError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(waiter) = self.waiter else {
+            return Poll::Ready(Err(AuthorityError::ShutDown));
+        };
+        let (answer, replaced) = self.inner.state().poll(waiter, cx.waker());
+        drop(replaced);
+        if answer.is_ready() {
+            self.waiter = None;
+        }
+        answer
+    }
+}
+
+impl<H: Holder> Drop for Waiting<H> {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            self.inner
+                .turn(&[], None, |state, turn| state.forget(waiter, turn));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! One operation in flight.
+
+use core::fmt;
+use std::sync::Arc;
+
+use lease_core::{
+    Action, Change, Code, Detail, Disposition, FencingToken, Holder, OpId, OperationKind,
+    Provenance, SessionHolder,
+};
+
+use crate::error::{LeaseError, RunError};
+use crate::hold::Hold;
+use crate::ids;
+use crate::standing::Loss;
+
+/// One operation in flight under a lease. It ends once.
+///
+/// While it is in flight the term ends nothing. Dropping it ends it as a failure of unknown effect: code that
+/// was cancelled, or unwound, may have changed something.
+#[must_use = "dropping an operation is a failure of unknown effect"]
+pub struct Operation<H: Holder = SessionHolder> {
+    hold: Arc<Hold<H>>,
+    id: OpId,
+    from: Provenance,
+    kind: Option<OperationKind>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The begin is on its way.
+    Beginning,
+    Flying,
+    /// The end is on its way.
+    Ending(Result<(), Disposition>),
+    Over,
+}
+
+impl<H: Holder> Operation<H> {
+    pub(crate) async fn begin(
+        hold: &Arc<Hold<H>>,
+        from: Provenance,
+        kind: Option<OperationKind>,
+    ) -> Result<Self, LeaseError<H>> {
+        let id = ids::operation().map_err(LeaseError::Authority)?;
+        hold.state().operations += 1;
+        let mut operation = Self {
+            hold: Arc::clone(hold),
+            id,
+            from,
+            kind,
+            stage: Stage::Beginning,
+        };
+        let at = hold.at;
+        let answer = hold.ask(Action::Begin { at, op: id, from }).await;
+        if matches!(answer, Err(LeaseError::Lost(_) | LeaseError::Refused(_))) {
+            // It did not begin. Where that is not known, dropping it ends what may be in flight.
+            operation.stage = Stage::Over;
+            operation.over();
+        }
+        let change = answer?;
+        if let Detail::Begun { from, .. } = change.detail {
+            operation.from = from;
+        }
+        hold.state().shields += 1;
+        operation.stage = Stage::Flying;
+        Ok(operation)
+    }
+
+    fn over(&self) {
+        let mut state = self.hold.state();
+        state.operations = state.operations.saturating_sub(1);
+    }
+
+    /// Returns whether this operation counts as the one that made the lease.
+    #[must_use]
+    pub const fn provenance(&self) -> Provenance {
+        self.from
+    }
+
+    /// Returns its random id.
+    #[must_use]
+    pub const fn id(&self) -> OpId {
+        self.id
+    }
+
+    /// Returns the token, for the [`FenceGate`](lease_core::FenceGate) at the resource.
+    #[must_use]
+    pub fn token(&self) -> FencingToken {
+        self.hold.at.token
+    }
+
+    /// Ends it well.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Lost`] if the lease was lost meanwhile: the work was done, and may have been done beside
+    /// a successor's. Else what the authority says.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the same end is sent again; the second one finds nothing.
+    pub async fn end(self) -> Result<Change, LeaseError<H>> {
+        self.finish(Ok(())).await
+    }
+
+    /// Ends it as failed, and says of what effect.
+    ///
+    /// If this operation made the lease, nobody joined, and nothing is left behind, the lease goes with it,
+    /// and all its guards are lost.
+    ///
+    /// # Errors
+    ///
+    /// As [`end`](Self::end).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`end`](Self::end).
+    pub async fn fail(self, disposition: Disposition) -> Result<Change, LeaseError<H>> {
+        let claim = |kind: OperationKind| kind.claim(Some(disposition)).disposition;
+        let counted = self.kind.map_or(disposition, claim);
+        self.finish(Err(counted)).await
+    }
+
+    async fn finish(mut self, result: Result<(), Disposition>) -> Result<Change, LeaseError<H>> {
+        self.stage = Stage::Ending(result);
+        self.taint(result);
+        let (at, op) = (self.hold.at, self.id);
+        let answer = self.hold.ask(Action::End { at, op, result }).await;
+        if matches!(answer, Err(LeaseError::Authority(_))) {
+            // Not known to be over: dropping it sends the end again.
+            return answer;
+        }
+        self.stage = Stage::Over;
+        self.hold.unshield();
+        self.over();
+        let change = answer?;
+        if change.code == Code::ReleasedAfterFailure {
+            self.hold.lose(Loss::Released);
+        }
+        Ok(change)
+    }
+
+    fn taint(&self, result: Result<(), Disposition>) {
+        if result == Err(Disposition::Unknown) {
+            self.hold.state().tainted = true;
+        }
+    }
+
+    /// Runs `work` as this operation: success ends it well, an error is a failure of unknown effect.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Failed`] with the error of the work, [`RunError::NotEnded`] with what came of the work.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, the work is dropped and the operation ends as a failure of unknown effect.
+    pub async fn run<T, E>(
+        self,
+        work: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, RunError<T, E, H>> {
+        self.run_with(work, |_error| Disposition::Unknown).await
+    }
+
+    /// Runs `work` as this operation: success ends it well, and `judge` says of what effect an error is.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    pub async fn run_with<T, E>(
+        self,
+        work: impl Future<Output = Result<T, E>>,
+        judge: impl FnOnce(&E) -> Disposition,
+    ) -> Result<T, RunError<T, E, H>> {
+        let result = work.await;
+        let ended = match &result {
+            Ok(_) => self.end().await,
+            Err(error) => self.fail(judge(error)).await,
+        };
+        match (ended, result) {
+            (Ok(_), Ok(value)) => Ok(value),
+            (Ok(_), Err(error)) => Err(RunError::Failed(error)),
+            (Err(error), result) => Err(RunError::NotEnded { result, error }),
+        }
+    }
+}
+
+impl<H: Holder> Drop for Operation<H> {
+    fn drop(&mut self) {
+        let result = match self.stage {
+            Stage::Over => return,
+            Stage::Beginning => Ok(()),
+            Stage::Flying => Err(Disposition::Unknown),
+            Stage::Ending(result) => result,
+        };
+        self.taint(result);
+        let (at, op) = (self.hold.at, self.id);
+        let end = self.hold.call(Action::End { at, op, result });
+        self.hold.front.authority.call_detached(end);
+        if self.stage != Stage::Beginning {
+            self.hold.unshield();
+        }
+        self.over();
+    }
+}
+
+impl<H: Holder> fmt::Debug for Operation<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation")
+            .field("resource", &self.hold.key)
+            .field("from", &self.from)
+            .field("kind", &self.kind)
+            .field("stage", &self.stage)
+            .finish_non_exhaustive()
+    }
+}
