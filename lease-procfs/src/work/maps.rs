@@ -10,22 +10,18 @@
 #[must_use]
 pub fn mapped_path(line: &[u8]) -> Option<&[u8]> {
     // Most lines show no file, and nothing before the path has a slash.
-    find_byte(line, b'/')?;
-    let mut rest = line;
-    let mut device: &[u8] = b"";
-    // Address, permissions, offset, device and inode.
+    let path = find_byte(line, b'/')?;
+    let (mut fields, path) = line.split_at_checked(path)?;
+    // Address, permissions, offset, device and inode, and then the padding.
     for field in 0..FIELDS {
-        let end = rest.iter().position(|&byte| byte == b' ')?;
-        let (word, tail) = rest.split_at_checked(end)?;
-        if word.is_empty() {
+        let end = fields.iter().position(|&byte| byte == b' ')?;
+        let (word, tail) = fields.split_at_checked(end)?;
+        if word.is_empty() || (field == DEVICE && word == b"00:00") {
             return None;
         }
-        if field == DEVICE {
-            device = word;
-        }
-        rest = tail.trim_ascii_start();
+        fields = tail.trim_ascii_start();
     }
-    (rest.starts_with(b"/") && device != b"00:00").then_some(rest)
+    fields.is_empty().then_some(path)
 }
 
 /// How many fields stand before the path.

@@ -1,8 +1,32 @@
 //! Compares paths as the kernel shows them with the path that is asked about, as bytes.
 
+#[cfg(target_os = "linux")]
 use super::occupants::UsedBy;
 use crate::holder::TargetPath;
 use crate::mountinfo::MountTable;
+
+/// How the kernel writes paths in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "only Linux has anything to read")
+)]
+pub(crate) enum Writing {
+    /// As a link shows them.
+    Link,
+    /// As `maps` shows them.
+    Maps,
+}
+
+impl Writing {
+    #[cfg(target_os = "linux")]
+    pub(crate) const fn of(by: UsedBy) -> Self {
+        match by {
+            UsedBy::WorkingDirectory | UsedBy::Descriptor => Self::Link,
+            UsedBy::Mapping => Self::Maps,
+        }
+    }
+}
 
 /// A path in the two ways the kernel would write it.
 struct Needle {
@@ -22,10 +46,10 @@ impl Needle {
     }
 
     /// Tells whether a path is the target or lies below it, by whole segments.
-    fn covers(&self, by: UsedBy, path: &[u8]) -> bool {
-        let needle = match by {
-            UsedBy::WorkingDirectory | UsedBy::Descriptor => &self.link,
-            UsedBy::Mapping => &self.map,
+    fn covers(&self, writing: Writing, path: &[u8]) -> bool {
+        let needle = match writing {
+            Writing::Link => &self.link,
+            Writing::Maps => &self.map,
         };
         // The last byte differs for nearly every path.
         let last = needle.len().saturating_sub(1);
@@ -70,10 +94,10 @@ impl Target {
         }
     }
 
-    /// Tells whether a process of the mount namespace `space` uses the target by this path.
-    pub(crate) fn covers(&self, space: usize, by: UsedBy, path: &[u8]) -> bool {
+    /// Tells whether this path is the target or lies below it in the mount namespace `space`.
+    pub(crate) fn covers(&self, space: usize, writing: Writing, path: &[u8]) -> bool {
         let mut names = self.names.get(space).into_iter().flatten();
-        names.any(|needle| needle.covers(by, path))
+        names.any(|needle| needle.covers(writing, path))
     }
 }
 

@@ -7,18 +7,22 @@ use std::path::PathBuf;
 use super::ancestry::Exclusion;
 use super::group::{Member, Members, ProcessGroup};
 use super::occupants::{Occupant, PathUse, UsedBy};
-use super::paths::Target;
+use super::paths::{Target, Writing};
 use crate::holder::TargetPath;
 use crate::id::{Pid, StartTicks};
 use crate::limits::USES;
 use crate::mountinfo::MountTable;
 
 /// Uses of paths, of any number of processes.
+///
+/// Most processes use the same few files, so each path is kept, and later compared, once.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
-    /// All paths, one after the other.
-    bytes: Vec<u8>,
-    /// The uses in the same order, so that each path begins where the one before it ends.
+    paths: Vec<Path>,
+    /// Where a path is in `paths`, by mount namespace and writing.
+    #[cfg(target_os = "linux")]
+    known: BTreeMap<(usize, Writing), Places>,
+    /// In the order in which they were read.
     uses: Vec<Use>,
     /// The mounts of the mount namespaces of those who were read, our own first.
     pub(crate) spaces: Vec<MountTable>,
@@ -30,15 +34,28 @@ pub(crate) struct Uses {
     pub(crate) inodes: Vec<Option<u64>>,
     /// Who could not be read in full, ascending.
     pub(crate) unreadable: Vec<Pid>,
+    /// Who of them uses something by a name that cannot be shown.
+    pub(crate) obscured: Vec<Pid>,
+}
+
+#[cfg(target_os = "linux")]
+type Places = BTreeMap<Box<[u8]>, usize>;
+
+/// A path as somebody's kernel shows it.
+#[derive(Debug)]
+struct Path {
+    /// In which of the mount namespaces.
+    space: usize,
+    writing: Writing,
+    bytes: Box<[u8]>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Use {
     pid: Pid,
     by: UsedBy,
-    /// In which of the mount namespaces.
-    space: usize,
-    end: usize,
+    /// Where its path is.
+    path: usize,
 }
 
 impl Uses {
@@ -49,23 +66,29 @@ impl Uses {
         if !path.starts_with(b"/") {
             return;
         }
-        let start = match self.uses.len().checked_sub(2) {
-            Some(at) => self.uses.get(at).map_or(0, |before| before.end),
-            None => 0,
-        };
-        if let Some(last) = self.uses.last()
-            && (last.pid, last.by) == (pid, by)
-            && self.bytes.get(start..last.end) == Some(path)
-        {
-            return;
+        let path = self.path(space, Writing::of(by), path);
+        let again = |last: &Use| (last.pid, last.by, last.path) == (pid, by, path);
+        if !self.uses.last().is_some_and(again) {
+            self.uses.push(Use { pid, by, path });
         }
-        self.bytes.extend_from_slice(path);
-        self.uses.push(Use {
-            pid,
-            by,
+    }
+
+    /// Returns where a path is, kept from now on.
+    #[cfg(target_os = "linux")]
+    fn path(&mut self, space: usize, writing: Writing, bytes: &[u8]) -> usize {
+        let known = self.known.entry((space, writing)).or_default();
+        if let Some(&at) = known.get(bytes) {
+            return at;
+        }
+        let at = self.paths.len();
+        known.insert(bytes.into(), at);
+        let bytes = bytes.into();
+        self.paths.push(Path {
             space,
-            end: self.bytes.len(),
+            writing,
+            bytes,
         });
+        at
     }
 
     /// Returns in which of the mount namespaces a process was read.
@@ -84,16 +107,21 @@ impl Uses {
         found: &mut BTreeMap<Pid, Vec<PathUse>>,
     ) {
         let target = Target::new(target, &self.spaces);
-        let mut start = 0;
+        let covered = |path: &Path| target.covers(path.space, path.writing, &path.bytes);
+        let covered: Vec<bool> = self.paths.iter().map(covered).collect();
+        if !covered.contains(&true) {
+            return;
+        }
         for one in &self.uses {
-            let path = self.bytes.get(start..one.end).unwrap_or_default();
-            start = one.end;
-            if target.covers(one.space, one.by, path) && !excluded.contains(one.pid) {
+            let Some(path) = self.paths.get(one.path) else {
+                continue;
+            };
+            if covered.get(one.path) == Some(&true) && !excluded.contains(one.pid) {
                 let uses = found.entry(one.pid).or_default();
                 if uses.len() < USES || one.by == UsedBy::WorkingDirectory {
                     uses.push(PathUse {
                         by: one.by,
-                        path: path_of(path),
+                        path: path_of(&path.bytes),
                     });
                 }
             }
@@ -129,6 +157,8 @@ pub(crate) struct Groups {
     pub(crate) rows: Vec<GroupRow>,
     /// How many could not be read.
     pub(crate) unreadable: u32,
+    /// How many of them have something mounted over them.
+    pub(crate) obscured: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +182,7 @@ impl Groups {
         Members {
             members,
             unreadable: self.unreadable,
+            obscured: self.obscured,
             hides,
         }
     }
