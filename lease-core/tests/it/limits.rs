@@ -550,6 +550,38 @@ fn what_people_say_of_a_request_is_in_the_receipt_of_its_lease() {
 }
 
 #[test]
+fn every_receipt_has_the_wall_time_of_its_call() {
+    let mut rig = Rig::sessions();
+    let wall = |wall_ms| Seen {
+        now: ms(T0),
+        wall_ms: Some(wall_ms),
+        answers: &[],
+    };
+    let mut at = None;
+    let call = |action| Call {
+        resource: Some(key("k")),
+        action,
+        wait: Wait::No,
+    };
+    for number in 1..=3 {
+        let action = match (number, at) {
+            (_, None) => acquire(mcp(), None),
+            (2, Some(at)) => Action::Touch(at),
+            (_, Some(at)) => Action::Release(By::Token(at)),
+        };
+        let step = rig.turn(|registry, turn| {
+            turn.seen = wall(number);
+            registry.call(&call(action), turn)
+        });
+        if let Step::Done(Outcome::Granted(grant, _)) = step {
+            at = Some(grant.at);
+        }
+    }
+    let walls = rig.receipts.iter().map(|receipt| receipt.wall_ms);
+    assert!(walls.eq([Some(1), Some(2), Some(3)]));
+}
+
+#[test]
 fn a_registry_that_keeps_no_receipts_keeps_none() {
     let mut rig = Rig::sessions();
     rig.registry = Registry::new(AuthorityId::from_bytes([0xA1; 16]), session_ttl());
