@@ -27,6 +27,10 @@ pub(crate) const BEAT: Duration = Duration::from_millis(250);
 /// that somebody who polls gets in.
 pub(crate) const HANDOVERS_IN_A_ROW: u32 = 10;
 
+/// How soon the one whom the gate let through tries again when somebody came in beside the gate,
+/// who will not ring when leaving; twice as late each time, up to a poll interval.
+pub(crate) const IMPATIENCE: Duration = Duration::from_micros(100);
+
 /// How long the thread at the gate stays when nobody waits.
 pub(crate) const DOORMAN_IDLE: Duration = Duration::from_secs(5);
 

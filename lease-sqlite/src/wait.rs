@@ -12,7 +12,7 @@ use crate::error::AcquireError;
 use crate::gate::{Doorman, Gate};
 use crate::health::Happening;
 use crate::hold::{Granted, Hold, Lane, Telling};
-use crate::limits::HANDOVERS_IN_A_ROW;
+use crate::limits::{HANDOVERS_IN_A_ROW, IMPATIENCE};
 use crate::lock::Shared;
 use crate::options::Settings;
 use crate::state::{Attempt, InTheWay, Request};
@@ -132,8 +132,10 @@ struct Waiter<'a> {
     request: Request<'a>,
     budget: WaitBudget,
     started: Duration,
-    /// Let through by the gate in vain: one poll interval without it.
-    is_pausing: bool,
+    /// The gate that let us through in vain. It stays shut behind us, so that we stay first.
+    passed: Option<Gate>,
+    /// How long the next look takes to come while it is.
+    patience: Duration,
 }
 
 /// Takes the lock, waiting within the budget.
@@ -155,7 +157,8 @@ pub(crate) fn acquire(
         request,
         budget,
         started: settings.timing.now(),
-        is_pausing: false,
+        passed: None,
+        patience: IMPATIENCE,
     };
     // Bound first: a guard in the head of a `match` would live to its end, across every wait.
     let first = shared.state().attempt(request)?;
@@ -219,25 +222,31 @@ impl Waiter<'_> {
             self.settings.timing.sleep(poll);
             return None;
         };
+        let holder = in_the_way.locked_by.and_then(sys::watch);
+        if let Some(gate) = self.passed.take() {
+            // Somebody came in beside the gate, and will not ring when leaving.
+            let time = at_most(self.patience, Some(poll));
+            self.patience = self.patience.saturating_mul(2);
+            sys::wait_any(doorman.bell(), holder.as_ref(), time);
+            return Some(gate);
+        }
         let is_kernel = matches!(in_the_way.reason, BusyReason::Kernel(_));
-        let pauses = std::mem::take(&mut self.is_pausing);
-        let has_gate = is_kernel && !pauses && doorman.go(&self.request.paths.record);
+        let has_gate = is_kernel && doorman.go(&self.request.paths.record);
         let time = if has_gate {
             at_most(jittered(self.settings.beat), self.left())
         } else {
             poll
         };
-        let holder = in_the_way.locked_by.and_then(sys::watch);
         sys::wait_any(doorman.bell(), holder.as_ref(), time);
         let passed = doorman.passed()?;
+        self.patience = IMPATIENCE;
         let in_a_row = line.in_a_row.fetch_add(1, Ordering::Relaxed);
         if in_a_row >= HANDOVERS_IN_A_ROW && self.shared.state().has_seen_peer() {
             line.in_a_row.store(0, Ordering::Relaxed);
-            passed.open();
+            // The others of us stay behind the gate meanwhile.
             self.settings
                 .timing
                 .sleep(at_most(self.settings.poll, self.left()));
-            return None;
         }
         Some(passed)
     }
@@ -249,14 +258,15 @@ impl Waiter<'_> {
     ) -> Result<Result<Hold, Box<InTheWay>>, AcquireError> {
         let mut state = self.shared.state();
         let outcome = state.attempt(self.request);
-        let is_granted = matches!(outcome, Ok(Attempt::Granted(..)));
-        match passed {
-            Some(gate) if is_granted => state.keep_gate(gate),
-            Some(gate) => {
-                gate.open();
-                self.is_pausing = true;
+        match (passed, &outcome) {
+            (Some(gate), Ok(Attempt::Granted(..))) => state.keep_gate(gate),
+            (Some(gate), Ok(Attempt::Busy(in_the_way)))
+                if matches!(in_the_way.reason, BusyReason::Kernel(_)) =>
+            {
+                self.passed = Some(gate);
             }
-            None => {}
+            (Some(gate), _) => gate.open(),
+            (None, _) => {}
         }
         drop(state);
         match outcome? {
@@ -305,6 +315,15 @@ impl Waiter<'_> {
             locked_by: in_the_way.locked_by,
             waited: self.waited(),
         }))
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        // Whoever gives up lets the next one through.
+        if let Some(gate) = self.passed.take() {
+            gate.open();
+        }
     }
 }
 
