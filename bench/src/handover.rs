@@ -11,11 +11,11 @@ use crate::report::{Calls, Row};
 use crate::ways::{self, Folder, Named, WAYS};
 
 /// How long each holds.
-const HOLD: Duration = Duration::from_millis(1);
+const HOLD: Duration = Duration::from_millis(2);
 
 /// How long each stays away after it has left: longer than a hand-over, so that it is no newcomer
 /// in the middle of one, and shorter than a hold, so that it waits again before the next one.
-const PAUSE: Duration = Duration::from_micros(500);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a waiter gets to begin its wait.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -156,7 +156,8 @@ impl Drop for Other {
 struct Relayed {
     /// Nanoseconds from a release to the next grant, in order.
     handovers: Vec<u64>,
-    /// The most grants that anybody had to wait for, the own one included.
+    /// The most grants that anybody had to wait for, the own one included. Who came in a moment in
+    /// which the lock was free stood in no line, and is not counted.
     longest_wait: usize,
 }
 
@@ -206,8 +207,12 @@ fn judged(turns: &[Turn], waiting: usize) -> Relayed {
             continue;
         }
         relayed.handovers.push(next.granted - before.left);
-        let passed = |turn: &&Turn| turn.granted > next.asked && turn.granted <= next.granted;
-        let passed = turns.iter().filter(passed).count();
+        let passed = turns.windows(2).filter(|pair| {
+            let [before, turn] = pair else { return false };
+            let stood = turn.asked < before.left;
+            stood && turn.granted > next.asked && turn.granted <= next.granted
+        });
+        let passed = passed.count();
         relayed.longest_wait = relayed.longest_wait.max(passed);
     }
     relayed.handovers.sort_unstable();
@@ -289,7 +294,7 @@ pub(crate) fn releases() -> Vec<Row> {
         rows.push(Row {
             unit: "grants",
             floor: Some(waiting as f64),
-            // One more is a newcomer in the moment in which the lock was free.
+            // One more is somebody who asked in the moment of a release.
             ..row(
                 "c1'' longest wait of 32".to_owned(),
                 &longest,
