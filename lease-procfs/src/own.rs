@@ -18,6 +18,20 @@ pub(crate) struct Own {
     pub(crate) time_namespace: OwnNamespace,
 }
 
+impl LaunchId {
+    /// Returns the launch of this program image, and makes it at the first call after start or fork.
+    ///
+    /// Whoever keeps what a forked child must not touch keeps this beside it: another one now means
+    /// that this is such a child, however it was forked. A few loads after the first call, so that it
+    /// may be asked for every time. A child that shares our memory (`vfork`) shows ours.
+    ///
+    /// `None` where the kernel gives no memory that it wipes in a child, or no random numbers.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        crate::sys::launch()
+    }
+}
+
 /// Why there is no present boot id.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NoBootId {

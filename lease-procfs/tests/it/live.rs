@@ -72,6 +72,7 @@ fn own_process_is_described_with_its_launch_and_is_alive() {
         assert_eq!(own, ProcessIdentity::own(proc).unwrap());
         assert_eq!(own, ProcessIdentity::of(proc, own.pid).unwrap());
         assert!(own.launch.is_some() && own.boot_trusted);
+        assert_eq!(own.launch, lease_procfs::LaunchId::current());
         assert_eq!(own.pidfd_inode.is_some(), proc.kernel().pidfs);
         assert!(judge(proc, &own).starts_with("alive: running"));
     }
@@ -252,6 +253,7 @@ fn a_forked_child_is_another_process_with_another_launch() {
         let own = ProcessIdentity::own(&proc).unwrap();
         assert_ne!(own.pid, parent.pid);
         assert!(own.launch.is_some());
+        assert_eq!(own.launch, lease_procfs::LaunchId::current());
         assert_ne!(own.launch, parent.launch);
         assert!(matches!(own.matches(&parent), Matching::Different(_)));
         assert_eq!(own, ProcessIdentity::own(&proc).unwrap());
