@@ -13,6 +13,16 @@ use crate::busy::Busy;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
+    /// SQLite does not say where the database is, or does not take the hooks. Retry: with another
+    /// connection.
+    #[error("the connection to {path:?} cannot be guarded")]
+    Database {
+        /// Where the database is, as far as is known.
+        path: PathBuf,
+        /// What SQLite said.
+        #[source]
+        source: SqliteError,
+    },
     /// Locks are not known to work on this file system. Retry: elsewhere, or with
     /// [`any_file_system`](crate::LockOptions::any_file_system).
     #[error("locks are not known to work on the file system of {path:?} (type {kind:#x})")]
@@ -222,4 +232,34 @@ pub enum Lost {
         #[source]
         source: io::Error,
     },
+}
+
+/// Why a guarded connection did not do what it was told.
+///
+/// State: as each variant says; a transaction that was open still is, unless SQLite ended it.
+/// Retry: as each variant says.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// SQLite failed, on the database itself; that it is busy has nothing to do with the write lock.
+    /// State: what SQLite leaves. Retry: after the cause is gone.
+    #[error("database {path:?} failed")]
+    Database {
+        /// The database.
+        path: PathBuf,
+        /// What SQLite said.
+        #[source]
+        source: SqliteError,
+    },
+    /// The write lock was not to be had. State: nothing was run. Retry: as the cause says.
+    #[error(transparent)]
+    Lock(AcquireError),
+    /// The write lock keeps nobody out any more. State: nothing was written; a commit was rolled
+    /// back. Retry: after a rollback, from the start of the transaction.
+    #[error("the write lock was lost before a write")]
+    Lost(#[source] Lost),
+    /// A statement that SQLite calls a reader wrote without the lock, such as by a function of the
+    /// program. State: it was rolled back. Retry: within a transaction that has the lock.
+    #[error("something was written without the write lock")]
+    NotHeld,
 }

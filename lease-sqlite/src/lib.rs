@@ -59,6 +59,7 @@ mod error;
 mod fault;
 mod fence;
 mod gate;
+mod guarded;
 mod health;
 mod hold;
 mod legacy;
@@ -74,12 +75,17 @@ mod sys;
 mod wait;
 
 pub use lease_core;
+/// The SQLite of the mutex. A process has one, so the protected database is opened through it too.
+pub use rusqlite;
 
 pub use busy::{Adopted, AdoptionCause, Busy};
 pub use clock::{SystemTiming, Timing};
-pub use error::{AcquireError, Lost, NotAMutex, OpenError, ReleaseError, SqliteError, Step};
+pub use error::{
+    AcquireError, GuardError, Lost, NotAMutex, OpenError, ReleaseError, SqliteError, Step,
+};
 #[cfg(feature = "test-util")]
 pub use fault::FaultPoint;
+pub use guarded::{Guarded, GuardedStatement, GuardedTransaction};
 pub use health::{Happening, Health, Incident, LockEvent};
 pub use hold::{BudgetPause, Granted, Hold, Lane, Released};
 pub use lock::WriteLock;

@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::Connection;
+
 use crate::clock::{SystemTiming, Timing};
 use crate::error::OpenError;
+use crate::guarded::Guarded;
 use crate::health::{Events, LockEvent};
 use crate::legacy::Legacy;
 use crate::limits::{BEAT, FOREIGN_HOLD, POLL, POLL_FLOOR};
@@ -176,6 +179,30 @@ impl LockOptions {
             let _swept = lock.sweep();
         }
         Ok(lock)
+    }
+}
+
+impl LockOptions {
+    /// Guards a connection: from now on it takes the lock of its database for whatever writes.
+    ///
+    /// Functions, collations and the busy timeout are set before; the authorizer and the commit hook
+    /// of the connection are replaced. A connection that is guarded is gone, so it cannot be guarded
+    /// twice:
+    ///
+    /// ```compile_fail,E0382
+    /// use lease_sqlite::{LockOptions, rusqlite::Connection};
+    ///
+    /// fn twice(connection: Connection) {
+    ///     let _first = LockOptions::new().guard(connection);
+    ///     let _second = LockOptions::new().guard(connection);
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteLock::open`], and [`OpenError::Database`]. The connection is closed then.
+    pub fn guard(self, connection: Connection) -> Result<Guarded, OpenError> {
+        Guarded::new(connection, self)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lease_sqlite::{AcquireError, Hold, LockOptions, WaitBudget};
 
+use crate::guarded::counts;
 use crate::rig::{BOUND, answer, orders};
 use crate::sys::fork_sleeper;
 
@@ -19,7 +20,7 @@ fn obeys_orders() {
     let lock = LockOptions::new()
         .role("child")
         .purpose("obey")
-        .open(database)
+        .open(&database)
         .unwrap();
     let mut holds = VecDeque::new();
     let mut peer = None;
@@ -56,6 +57,7 @@ fn obeys_orders() {
                 }
                 answer(&format!("done, longest wait {} ms", longest.as_millis()));
             }
+            "counts" => answer(&counts(&database, rest)),
             // What a peer does that knows neither gate nor our fields.
             "peer" => {
                 let mutex = rusqlite::Connection::open(lock.mutex_path()).unwrap();

@@ -17,6 +17,8 @@ mod fork;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
+mod guarded;
+#[cfg(test)]
 mod handles;
 #[cfg(test)]
 mod health;

@@ -1,10 +1,13 @@
 //! Forked children.
 #![expect(
     unsafe_code,
-    reason = "fork; the children touch only what fork leaves sound"
+    reason = "fork; the children touch only what fork leaves sound; SQLite behind its wrapper"
 )]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use lease_sqlite::rusqlite::functions::FunctionFlags;
+use lease_sqlite::rusqlite::{Connection, ffi};
 
 use crate::rig::BOUND;
 
@@ -59,6 +62,30 @@ pub(crate) fn kill(pid: i32) {
 pub(crate) fn is_running(pid: i32) -> bool {
     // SAFETY: signal 0 is sent to nobody.
     unsafe { libc::kill(pid, 0) == 0 }
+}
+
+/// Leaves a statement on a connection that nobody ends, so that it cannot be closed.
+pub(crate) fn unfinished_statement(connection: &Connection) {
+    let mut statement = std::ptr::null_mut();
+    // SAFETY: the handle is open, the text ends with a zero byte, and the statement is never used.
+    let code = unsafe {
+        let sql = c"SELECT 1".as_ptr();
+        let tail = std::ptr::null_mut();
+        ffi::sqlite3_prepare_v2(connection.handle(), sql, -1, &raw mut statement, tail)
+    };
+    assert_eq!(code, ffi::SQLITE_OK);
+}
+
+/// Adds a function that writes when it is read.
+pub(crate) fn add_sneak(connection: &Connection) {
+    let flags = FunctionFlags::SQLITE_UTF8;
+    let added = connection.create_scalar_function("sneak", 0, flags, |context| {
+        // SAFETY: the connection is used within this call only, and not closed.
+        let connection = unsafe { context.get_connection()? };
+        connection.execute("INSERT INTO t VALUES (1)", [])?;
+        Ok(true)
+    });
+    added.unwrap();
 }
 
 fn fork(body: impl FnOnce()) -> i32 {
