@@ -188,8 +188,8 @@ impl<'a, H: Holder> Bearer<'a, H> {
         let Some(operation) = lease.ops.iter().find(|operation| operation.id == op) else {
             return Err(self.stale(Some(lease), Verb::End));
         };
-        let freed = planted!(UnknownEffectReleases) && result == Err(Disposition::Unknown);
-        let fate = if freed {
+        let taints = result == Err(Disposition::Unknown);
+        let fate = if taints && planted!(UnknownEffectReleases) {
             Fate::Release
         } else {
             fate(operation.from, result, lease.shared)
@@ -213,7 +213,6 @@ impl<'a, H: Holder> Bearer<'a, H> {
         };
         let expires = lease.expires_after_touch(self.now);
         let in_flight = lease.in_flight().saturating_sub(1);
-        let taints = result == Err(Disposition::Unknown);
         let detail = ended(*operation, self.now, in_flight, expires, failure);
         Ok(Effect::Edit {
             code,
