@@ -282,11 +282,14 @@ impl Seen {
             self.scan_doubts = self.scan_doubts.saturating_add(1);
             return;
         };
-        if liveness.requires_full_visibility() {
-            let unreadable = usize::try_from(occupants.unreadable).unwrap_or(usize::MAX);
-            let doubts = unreadable.saturating_add(usize::from(occupants.hides));
-            self.scan_doubts = self.scan_doubts.saturating_add(doubts);
-        }
+        let (unseen, hides) = if liveness.requires_full_visibility() {
+            (occupants.unreadable, occupants.hides)
+        } else {
+            (occupants.obscured, false)
+        };
+        let unseen = usize::try_from(unseen).unwrap_or(usize::MAX);
+        let doubts = unseen.saturating_add(usize::from(hides));
+        self.scan_doubts = self.scan_doubts.saturating_add(doubts);
         for user in &occupants.users {
             // If the number has another owner by now, that one is younger than who was seen.
             let again = ProcessIdentity::of(liveness.proc(), user.pid);

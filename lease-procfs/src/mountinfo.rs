@@ -39,9 +39,46 @@ fn is_on_the_way(below: &[u8], file: &[u8]) -> bool {
     }
 }
 
-/// The mounts that processes of one mount namespace see.
+/// Returns what is mounted over entries of the `/proc` at `root`: the names of the entries.
+pub(crate) fn covered<'a>(mountinfo: &'a [u8], root: &'a Path) -> impl Iterator<Item = Vec<u8>> {
+    let root = root.as_os_str().as_encoded_bytes();
+    let lines = mountinfo.split(|&byte| byte == b'\n');
+    lines.filter_map(Mount::parse).filter_map(move |mount| {
+        let rest = below(root, &mount.point)?.strip_prefix(b"/")?;
+        rest.split(|&byte| byte == b'/').next().map(<[u8]>::to_vec)
+    })
+}
+
+/// Tells whether the `/proc` at `root` is mounted so that it leaves out processes of others.
+pub(crate) fn hides_processes(mountinfo: &[u8], root: &Path) -> bool {
+    let root = root.as_os_str().as_encoded_bytes();
+    let lines = mountinfo.split(|&byte| byte == b'\n');
+    let mut at_root = lines
+        .filter_map(Mount::parse)
+        .filter(|mount| mount.point == root);
+    // The last one covers the others.
+    let options = at_root
+        .next_back()
+        .map_or(b"".as_slice(), |mount| mount.options);
+    let mut options = options.split(|&byte| byte == b',');
+    options.any(|option| HIDES.contains(&option))
+}
+
+/// What `proc(5)` calls them, and how older kernels print it.
+const HIDES: [&[u8]; 4] = [
+    b"hidepid=2",
+    b"hidepid=4",
+    b"hidepid=invisible",
+    b"hidepid=ptraceable",
+];
+
+/// The mounts that processes of one mount namespace and one root see.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct MountTable(Vec<MountedAt>);
+pub(crate) struct MountTable {
+    mounts: Vec<MountedAt>,
+    /// The root, as links show it: without a slash at the end.
+    root: Vec<u8>,
+}
 
 #[derive(Clone, Debug)]
 struct MountedAt {
@@ -53,7 +90,11 @@ struct MountedAt {
 
 impl MountTable {
     /// Reads a table. Lines that are none are left out.
-    pub(crate) fn parse(mountinfo: &[u8]) -> Self {
+    ///
+    /// `root` is the root of whoever's table it is, as links show it: they show paths of another mount
+    /// namespace from its top, and the table names what lies below that root only, from there.
+    pub(crate) fn parse(mountinfo: &[u8], root: &[u8]) -> Self {
+        let root = without_slash(root);
         let lines = mountinfo.split(|&byte| byte == b'\n');
         let each = lines.filter_map(Mount::parse).map(|mount| MountedAt {
             device: mount.device.to_vec(),
@@ -64,9 +105,17 @@ impl MountTable {
                     .strip_suffix(b"//deleted")
                     .unwrap_or(&mount.shown),
             ),
-            point: without_slash(&mount.point),
+            point: [&root, without_slash(&mount.point).as_slice()].concat(),
         });
-        Self(each.collect())
+        Self {
+            mounts: each.collect(),
+            root,
+        }
+    }
+
+    /// Tells whether it is the table of somebody with this root.
+    pub(crate) fn is_seen_from(&self, root: &[u8]) -> bool {
+        self.root == without_slash(root)
     }
 
     /// Returns the other names of `path`, a path in the table `own`, for processes of this table.
@@ -87,13 +136,13 @@ impl MountTable {
                 (None, None) => None,
             }
         };
-        self.0.iter().filter_map(name).collect()
+        self.mounts.iter().filter_map(name).collect()
     }
 
     /// Finds the file system of a path, and where in it the path lies.
     fn place(&self, path: &[u8]) -> Option<(&[u8], Vec<u8>)> {
         let covering = self
-            .0
+            .mounts
             .iter()
             .filter(|mount| below(&mount.point, path).is_some());
         // The last of those mounted at the same place covers the others.
@@ -122,6 +171,8 @@ struct Mount<'a> {
     point: Vec<u8>,
     /// The type of the file system.
     kind: &'a [u8],
+    /// What is the same for all mounts of the file system.
+    options: &'a [u8],
 }
 
 impl<'a> Mount<'a> {
@@ -131,12 +182,16 @@ impl<'a> Mount<'a> {
         let shown = unescape(fields.next()?);
         let point = unescape(fields.next()?);
         // Optional fields end with a lone hyphen.
-        let kind = fields.skip_while(|&field| field != b"-").nth(1)?;
+        let mut fields = fields.skip_while(|&field| field != b"-");
+        let kind = fields.nth(1)?;
+        // Between them stands the source.
+        let options = fields.nth(1).unwrap_or_default();
         Some(Self {
             device,
             shown,
             point,
             kind,
+            options,
         })
     }
 }

@@ -60,6 +60,8 @@ pub struct Members {
     pub members: Vec<Member>,
     /// How many processes could not be looked at, so that they may be members.
     pub unreadable: u32,
+    /// How many of them somebody mounted something over, which no right to look can help.
+    pub obscured: u32,
     /// Whether this `/proc` leaves processes out of its list.
     pub hides: bool,
 }

@@ -1,7 +1,7 @@
 //! One reading of `/proc`, for any number of questions.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -157,17 +157,16 @@ impl Pass {
         for uses in read {
             uses.find(target, excluded, &mut found);
         }
-        let mut unreadable: Vec<Pid> = read
-            .iter()
-            .flat_map(|uses| &uses.unreadable)
-            .copied()
-            .filter(|pid| !excluded.contains(*pid) && !found.contains_key(pid))
-            .collect();
-        unreadable.sort_unstable();
-        unreadable.dedup();
+        let count = |who: fn(&Uses) -> &Vec<Pid>| {
+            let each = read.iter().flat_map(|uses| who(uses)).copied();
+            let others = each.filter(|pid| !excluded.contains(*pid) && !found.contains_key(pid));
+            let others: BTreeSet<_> = others.collect();
+            u32::try_from(others.len()).unwrap_or(u32::MAX)
+        };
         Ok(Occupants {
+            unreadable: count(|uses| &uses.unreadable),
+            obscured: count(|uses| &uses.obscured),
             users: occupants(found),
-            unreadable: u32::try_from(unreadable.len()).unwrap_or(u32::MAX),
             hides: self.source()?.hides,
         })
     }

@@ -5,11 +5,12 @@
 
 use std::fmt::Display;
 use std::io::Write as _;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, RawDir, openat, readlinkat_raw};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat, readlinkat_raw, statat};
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
 
 use super::group::GroupLiveness;
 use super::maps::{find_byte, mapped_path};
@@ -17,7 +18,7 @@ use super::occupants::UsedBy;
 use super::pass::ScanError;
 use super::uses::{GroupRow, Groups, Uses};
 use crate::id::Pid;
-use crate::mountinfo::MountTable;
+use crate::mountinfo::{MountTable, covered, hides_processes};
 use crate::procfs::ProcFs;
 use crate::stat::Stat;
 use crate::sys;
@@ -27,13 +28,16 @@ pub(crate) use crate::sys::own_pid;
 /// How often the list is read again because a process ended.
 const ROUNDS: usize = 8;
 
+/// How far up a directory is followed whose path cannot be shown.
+const STEPS: usize = 4_096;
+
 /// A page, which is all that the kernel gives of a link, and one byte to notice more.
 const LINK_BYTES: usize = 4_097;
 
 /// The largest `stat` line that is believed.
 const STAT_BYTES: usize = 2_048;
 
-/// Larger than any line of `maps`: a path of 4,096 bytes takes at most four times as many.
+/// The longest line of `maps` that is taken.
 const MAPS_BYTES: usize = 32 << 10;
 
 /// The most of a command line that is read.
@@ -80,49 +84,78 @@ pub(crate) struct Source {
     root: OwnedFd,
     /// Ascending.
     pids: Vec<Pid>,
-    /// The first process of the pid namespace is not listed, so others may not be, either.
+    /// Others may not be listed.
     pub(crate) hides: bool,
+    /// Our own mounts.
+    mounts: MountTable,
+    /// Who is listed and covered by a mount: what is read there is not about them.
+    covered: Vec<Pid>,
 }
 
 impl Source {
     pub(crate) fn open(proc: &ProcFs) -> Result<Self, ScanError> {
         let root = sys::open(proc.root()).map_err(unlisted)?;
         let pids = list(root.as_fd())?;
+        let mounts = open_below(root.as_fd(), b"self/mountinfo", OFlags::empty())
+            .and_then(|file| sys::read_whole(&file, MOUNTINFO_BYTES));
+        // Without them a target has the name it was given, and no other.
+        let mounts = mounts.or_else(|errno| refused(errno).map(|_seen| Vec::new()))?;
+        let covered = covered(&mounts, proc.root())
+            .filter_map(|name| str::from_utf8(&name).ok()?.parse().ok())
+            .filter(|pid| pids.binary_search(pid).is_ok());
         Ok(Self {
-            hides: pids.first() != Some(&Pid::INIT),
+            // Who does not see the first process of the pid namespace may miss others, too. To see it
+            // proves nothing if one would see it anyway.
+            hides: pids.first() != Some(&Pid::INIT)
+                || (hides_processes(&mounts, proc.root()) && sees_first_anyway(root.as_fd())),
+            covered: covered.collect(),
+            mounts: MountTable::parse(&mounts, b""),
             root,
             pids,
         })
     }
 
-    /// Visits the processes in `pids`, and whoever was left by one that ended.
+    /// Visits the processes in `pids`, and whoever was left by one that ended. Returns who ended when
+    /// it had to stop looking, for each of them may have left somebody.
     fn each(
         &self,
         pids: &[Pid],
         mut visit: impl FnMut(Pid, Listed) -> Result<Seen, ScanError>,
-    ) -> Result<(), ScanError> {
+    ) -> Result<Vec<Pid>, ScanError> {
         let mut known = pids.to_vec();
         let mut fresh = pids.to_vec();
+        let mut ended = Vec::new();
         let mut listed = Listed::Before;
         for _round in 0..ROUNDS {
-            let mut one_ended = false;
+            ended.clear();
             for &pid in &fresh {
-                one_ended |= visit(pid, listed)? == Seen::Ended;
+                if visit(pid, listed)? == Seen::Ended {
+                    ended.push(pid);
+                }
             }
-            if !one_ended {
+            if ended.is_empty() {
                 break;
             }
             listed = Listed::Since;
             fresh = list(self.root.as_fd())?;
             fresh.retain(|pid| known.binary_search(pid).is_err());
             if fresh.is_empty() {
-                break;
+                return Ok(Vec::new());
             }
             known.extend_from_slice(&fresh);
             known.sort_unstable();
         }
-        Ok(())
+        Ok(ended)
     }
+}
+
+/// Tells whether we would see the first process without any right to see others: it is us, or ours.
+fn sees_first_anyway(root: BorrowedFd<'_>) -> bool {
+    let may_see_all =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE));
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = || statat(root, "1", AtFlags::empty()).is_ok_and(|first| first.st_uid == own);
+    !may_see_all && (own_pid() == Some(Pid::INIT) || is_ours())
 }
 
 /// When a process came into the list.
@@ -146,12 +179,13 @@ enum Seen {
 /// Reads the working directories and descriptors of all.
 pub(crate) fn read_links(source: &Source) -> Result<Uses, ScanError> {
     let mut reader = Reader::new(source);
-    // Without them the target has the name it was given, and no other.
     let inode = reader.mount_namespace("self").unwrap_or(None);
-    let mounts = reader.mount_table("self").unwrap_or_default();
     reader.uses.inodes.push(inode);
-    reader.uses.spaces.push(mounts);
-    source.each(&source.pids, |pid, _listed| reader.links(pid))?;
+    reader.uses.spaces.push(source.mounts.clone());
+    reader.uses.unreadable.extend_from_slice(&source.covered);
+    reader.uses.obscured.extend_from_slice(&source.covered);
+    let ended = source.each(&source.pids, |pid, _listed| reader.links(pid))?;
+    reader.uses.unreadable.extend(ended);
     Ok(reader.finish())
 }
 
@@ -161,7 +195,7 @@ pub(crate) fn read_maps(source: &Source, links: &Uses) -> Result<Uses, ScanError
     reader.uses.inodes.clone_from(&links.inodes);
     reader.uses.spaces.clone_from(&links.spaces);
     let pids: Vec<_> = links.read.iter().map(|(pid, _space)| *pid).collect();
-    source.each(&pids, |pid, listed| {
+    let ended = source.each(&pids, |pid, listed| {
         match listed {
             Listed::Before => reader.space = links.space_of(pid),
             Listed::Since => {
@@ -170,6 +204,7 @@ pub(crate) fn read_maps(source: &Source, links: &Uses) -> Result<Uses, ScanError
         }
         reader.maps(pid)
     })?;
+    reader.uses.unreadable.extend(ended);
     Ok(reader.finish())
 }
 
@@ -178,7 +213,12 @@ pub(crate) fn read_groups(source: &Source) -> Result<Groups, ScanError> {
     let mut groups = Groups::default();
     let mut name = Vec::new();
     let mut line = [0; STAT_BYTES];
-    source.each(&source.pids, |pid, _listed| {
+    let ended = source.each(&source.pids, |pid, _listed| {
+        if source.covered.contains(&pid) {
+            groups.unreadable = groups.unreadable.saturating_add(1);
+            groups.obscured = groups.obscured.saturating_add(1);
+            return Ok(Seen::Partly);
+        }
         let name = named(&mut name, format_args!("{pid}/stat"));
         let read = open_below(source.root.as_fd(), name, OFlags::empty())
             .and_then(|file| sys::read(&file, &mut line));
@@ -201,6 +241,8 @@ pub(crate) fn read_groups(source: &Source) -> Result<Groups, ScanError> {
         });
         Ok(Seen::Whole)
     })?;
+    let ended = u32::try_from(ended.len()).unwrap_or(u32::MAX);
+    groups.unreadable = groups.unreadable.saturating_add(ended);
     Ok(groups)
 }
 
@@ -249,11 +291,29 @@ impl<'a> Reader<'a> {
         let Some(inode) = self.mount_namespace(pid).unwrap_or(None) else {
             return Ok(0);
         };
-        let mut known = self.uses.inodes.iter();
-        if let Some(known) = known.position(|one| *one == Some(inode)) {
+        // Links show paths of our own namespace from our root, whatever the root of a process.
+        if self.uses.inodes.first() == Some(&Some(inode)) {
+            return Ok(0);
+        }
+        let name = named(&mut self.name, format_args!("{pid}/root"));
+        let root = readlinkat_raw(self.root, name, self.link.as_mut_slice());
+        let root = root.map(|count| self.link.get(..count).unwrap_or_default().to_vec());
+        let root = match root {
+            Ok(root) => root,
+            Err(errno) => {
+                let seen = refused(errno)?;
+                self.noted(pid, seen)?;
+                return Ok(0);
+            }
+        };
+        let mut known = self.uses.inodes.iter().zip(&self.uses.spaces);
+        let is_its_own = |(one, space): (&Option<u64>, &MountTable)| {
+            *one == Some(inode) && space.is_seen_from(&root)
+        };
+        if let Some(known) = known.position(is_its_own) {
             return Ok(known);
         }
-        match self.mount_table(pid) {
+        match self.mount_table(pid, &root) {
             Ok(mounts) => {
                 self.uses.inodes.push(Some(inode));
                 self.uses.spaces.push(mounts);
@@ -277,11 +337,11 @@ impl<'a> Reader<'a> {
         Ok(number.and_then(|number| str::from_utf8(number).ok()?.parse().ok()))
     }
 
-    fn mount_table(&mut self, who: impl Display) -> Result<MountTable, Errno> {
-        let name = named(&mut self.name, format_args!("{who}/mountinfo"));
+    fn mount_table(&mut self, pid: Pid, root: &[u8]) -> Result<MountTable, Errno> {
+        let name = named(&mut self.name, format_args!("{pid}/mountinfo"));
         let file = open_below(self.root, name, OFlags::empty())?;
         let text = sys::read_whole(&file, MOUNTINFO_BYTES)?;
-        Ok(MountTable::parse(&text))
+        Ok(MountTable::parse(&text, root))
     }
 
     fn links(&mut self, pid: Pid) -> Result<Seen, ScanError> {
@@ -289,8 +349,49 @@ impl<'a> Reader<'a> {
         let seen = self.links_of(pid, None)?;
         if seen == Seen::Ended {
             self.of_a_thread(pid, Self::links_of)?;
+        } else {
+            self.of_threads_apart(pid)?;
         }
         self.noted(pid, seen)
+    }
+
+    /// Reads the threads that have a directory or descriptors of their own, as `unshare` makes them.
+    ///
+    /// To read every thread would cost a pass over each, so one counts as apart if its directory
+    /// differs from the process's, or its number of descriptors (Linux 6.2).
+    fn of_threads_apart(&mut self, pid: Pid) -> Result<(), ScanError> {
+        let name = named(&mut self.name, format_args!("{pid}/task"));
+        // A directory has two links, and one more for each directory in it.
+        if !statat(self.root, name, AtFlags::empty()).is_ok_and(|task| task.st_nlink > 3) {
+            return Ok(());
+        }
+        let threads = open_below(self.root, name, OFlags::DIRECTORY)
+            .and_then(|directory| numbers(directory.as_fd(), &mut self.list));
+        let threads = match threads {
+            Ok(threads) => threads,
+            Err(errno) => return refused(errno).map(|_seen| ()),
+        };
+        let shared = self.outline(pid, None);
+        for thread in threads.into_iter().filter(|&thread| thread != pid) {
+            if self.outline(pid, Some(thread)) != shared {
+                let seen = self.links_of(pid, Some(thread))?;
+                self.noted(pid, seen)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a thread's directory and number of descriptors, as far as they can be read.
+    fn outline(&mut self, pid: Pid, thread: Option<Pid>) -> (Option<Vec<u8>>, Option<i64>) {
+        let name = name_of(&mut self.name, pid, thread, "cwd");
+        let count = readlinkat_raw(self.root, name, self.link.as_mut_slice());
+        let directory = count
+            .ok()
+            .and_then(|count| self.link.get(..count))
+            .map(<[u8]>::to_vec);
+        let name = name_of(&mut self.name, pid, thread, "fd");
+        let descriptors = statat(self.root, name, AtFlags::empty());
+        (directory, descriptors.ok().map(|found| found.st_size))
     }
 
     fn maps(&mut self, pid: Pid) -> Result<Seen, ScanError> {
@@ -352,6 +453,10 @@ impl<'a> Reader<'a> {
                     .push((pid, self.space), UsedBy::WorkingDirectory, path);
                 Seen::Whole
             }
+            Err(Errno::NAMETOOLONG) => {
+                let place = open_below(self.root, name, OFlags::PATH);
+                self.push_deep(pid, UsedBy::WorkingDirectory, place)?
+            }
             Err(errno) => refused(errno)?,
         };
         Ok(match (descriptors, directory) {
@@ -368,6 +473,7 @@ impl<'a> Reader<'a> {
             Err(errno) => return refused(errno),
         };
         let mut seen = Seen::Whole;
+        let mut deep = Vec::new();
         let mut entries = RawDir::new(&directory, self.list.spare_capacity_mut());
         while let Some(entry) = entries.next() {
             let entry = match entry {
@@ -383,6 +489,9 @@ impl<'a> Reader<'a> {
                     let path = self.link.get(..count).unwrap_or_default();
                     self.uses.push((pid, self.space), UsedBy::Descriptor, path);
                 }
+                Err(Errno::NAMETOOLONG) => {
+                    deep.push(open_below(directory.as_fd(), name.to_bytes(), OFlags::PATH));
+                }
                 Err(errno) => match refused(errno)? {
                     // Closed since it was listed.
                     Seen::Ended | Seen::Whole => {}
@@ -390,7 +499,46 @@ impl<'a> Reader<'a> {
                 },
             }
         }
+        for place in deep {
+            if self.push_deep(pid, UsedBy::Descriptor, place)? == Seen::Partly {
+                seen = Seen::Partly;
+            }
+        }
         Ok(seen)
+    }
+
+    /// Adds a directory whose path is too long to be shown under the nearest one above it that can be.
+    /// A file leads nowhere.
+    fn push_deep(
+        &mut self,
+        pid: Pid,
+        by: UsedBy,
+        place: Result<OwnedFd, Errno>,
+    ) -> Result<Seen, ScanError> {
+        let mut place = match place {
+            Ok(place) => place,
+            Err(errno) => return refused(errno),
+        };
+        for _step in 0..STEPS {
+            place = match open_below(place.as_fd(), b"..", OFlags::PATH) {
+                Ok(above) => above,
+                Err(errno) => return refused(errno),
+            };
+            let name = named(
+                &mut self.name,
+                format_args!("self/fd/{}", place.as_raw_fd()),
+            );
+            match readlinkat_raw(self.root, name, self.link.as_mut_slice()) {
+                Ok(count) => {
+                    let path = self.link.get(..count).unwrap_or_default();
+                    self.uses.push((pid, self.space), by, path);
+                    return Ok(Seen::Whole);
+                }
+                Err(Errno::NAMETOOLONG) => {}
+                Err(errno) => return refused(errno),
+            }
+        }
+        Ok(Seen::Partly)
     }
 
     fn maps_of(&mut self, pid: Pid, thread: Option<Pid>) -> Result<Seen, ScanError> {
@@ -404,7 +552,6 @@ impl<'a> Reader<'a> {
         loop {
             let room = self.maps.get_mut(filled..).unwrap_or_default();
             if room.is_empty() {
-                // No line of a kernel is that long.
                 return Ok(Seen::Partly);
             }
             match rustix::io::read(&file, room) {

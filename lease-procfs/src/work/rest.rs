@@ -174,7 +174,9 @@ impl Work<'_> {
         }
         let explained = !members.members.is_empty();
         rest.occupancy = match (explained, self.death, question.since) {
-            (true, _, _) if rules.visibility == Visibility::Any => Occupancy::Empty,
+            (true, _, _) if rules.visibility == Visibility::Any && members.obscured == 0 => {
+                Occupancy::Empty
+            }
             // The holder was reaped, so the kernel speaks of somebody else.
             (false, Proof::NoSuchProcess, None) => Occupancy::Group,
             (_, _, _) => Occupancy::Hidden,
@@ -304,7 +306,10 @@ fn path_rest(found: &Occupants, rules: &Rules, pass: &Pass) -> Rest {
         ..Rest::of(Occupancy::Empty)
     };
     if found.users.is_empty() {
-        if rules.visibility == Visibility::Full && !found.is_proven_empty() {
+        if found.obscured > 0 {
+            rest.occupancy = Occupancy::Hidden;
+            rest.detail = Some("a process cannot be shown in full to anybody".to_owned());
+        } else if rules.visibility == Visibility::Full && !found.is_proven_empty() {
             rest.occupancy = Occupancy::Hidden;
             rest.detail = Some("not every process could be looked into".to_owned());
         }

@@ -41,6 +41,9 @@ mod live;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod namespaces;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod obscured;
 #[cfg(test)]
 mod observing;
 #[cfg(target_os = "linux")]

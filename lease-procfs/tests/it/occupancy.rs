@@ -19,7 +19,7 @@ use crate::rig::{Missing, Space, isolated, not_run};
 use crate::sys::{self, Child};
 
 /// A holder that has run and is gone without a trace.
-fn dead(proc: &ProcFs) -> ProcessHolder {
+pub(crate) fn dead(proc: &ProcFs) -> ProcessHolder {
     let mut child = Child::fork(|| {
         lead_a_group();
         sys::wait_for_ever();
@@ -31,7 +31,7 @@ fn dead(proc: &ProcFs) -> ProcessHolder {
 }
 
 /// Forks a process that is at work, ours from the beginning.
-fn user(work: impl FnOnce()) -> Orphan {
+pub(crate) fn user(work: impl FnOnce()) -> Orphan {
     let (mut parent, user) = wrapper(|| {}, work);
     parent.kill();
     parent.reap();
@@ -95,7 +95,7 @@ fn a_writer_without_a_lease_keeps_the_path_of_a_dead_holder() {
 }
 
 /// Leaves a file open for the life of a forked child.
-fn keep(file: File) {
+pub(crate) fn keep(file: File) {
     let _descriptor = std::os::fd::IntoRawFd::into_raw_fd(file);
 }
 

@@ -156,6 +156,12 @@ pub(crate) fn unshare(flags: UnshareFlags) -> rustix::io::Result<()> {
     unsafe { unshare_unsafe(flags) }
 }
 
+/// Gives the calling thread a directory or descriptors of its own.
+pub(crate) fn unshare_thread(flags: UnshareFlags) -> rustix::io::Result<()> {
+    // SAFETY: the thread keeps no descriptor of another's.
+    unsafe { unshare_unsafe(flags) }
+}
+
 /// Maps a file for the life of the process.
 pub(crate) fn map(file: &std::fs::File) {
     use rustix::mm::{MapFlags, ProtFlags, mmap};

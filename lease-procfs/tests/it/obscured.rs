@@ -1,0 +1,209 @@
+//! Users of a path that the usual look at a process does not show.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use lease_core::{HolderLiveness as _, Locality};
+use lease_procfs::clear::{self, Purpose};
+use lease_procfs::{Exclusion, Pass, ProcFs, ProcLiveness, TargetPath};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::thread::UnshareFlags;
+
+use crate::crew::{BOTH, GROUP, Place, ask, told, under_hidden_proc};
+use crate::occupancy::{dead, keep, user};
+use crate::rig::{Space, isolated, not_run};
+use crate::sys::{self, Child};
+
+#[track_caller]
+fn is_told(target: &Path, expected: &str) {
+    let liveness = ProcLiveness::system();
+    let holder = dead(liveness.proc());
+    assert_eq!(told(&ask(&liveness, &holder, BOTH, Some(target))), expected);
+}
+
+// B34
+#[test]
+fn a_user_with_another_root_in_a_container_is_found_under_the_name_it_has_there() {
+    let name =
+        "obscured::a_user_with_another_root_in_a_container_is_found_under_the_name_it_has_there";
+    isolated(name, Space::Pid, || {
+        let place = Place::new("other-root");
+        let target = place.join("alloc-7");
+        let jail = place.join("jail");
+        for directory in [&target, &jail.join("work")] {
+            fs::create_dir_all(directory).unwrap();
+        }
+        fs::write(target.join("x"), "0123456789").unwrap();
+        let enter = || {
+            sys::unshare(UnshareFlags::NEWNS).unwrap();
+            mount_bind(&target, jail.join("work")).unwrap();
+        };
+        // In the same namespace as seen from its top, and from within.
+        for (at, by) in [("/work", "cwd"), ("/work/x", "fd")] {
+            let inside = user(|| {
+                enter();
+                std::os::unix::fs::chroot(&jail).unwrap();
+                match by {
+                    "cwd" => std::env::set_current_dir(at).unwrap(),
+                    _ => keep(File::open(at).unwrap()),
+                }
+            });
+            is_told(
+                &target,
+                &format!("occupied: path_in_use {} ({by})", inside.pid),
+            );
+        }
+        is_told(&target, "dead: no_such_process");
+        Ok(())
+    });
+}
+
+// B34
+#[test]
+fn a_thread_with_a_directory_or_descriptors_of_its_own_uses_the_path() {
+    let place = Place::new("apart");
+    let target = place.path().to_owned();
+    fs::write(target.join("x"), "").unwrap();
+    let apart = |work: fn(&Path), flags: UnshareFlags| {
+        let target = target.clone();
+        user(move || {
+            let (ready, is_ready) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                sys::unshare_thread(flags).unwrap();
+                work(&target);
+                ready.send(()).unwrap();
+                sys::wait_for_ever();
+            });
+            is_ready.recv().unwrap();
+        })
+    };
+    let inside = apart(
+        |path| std::env::set_current_dir(path).unwrap(),
+        UnshareFlags::FS,
+    );
+    is_told(
+        &target,
+        &format!("occupied: path_in_use {} (cwd)", inside.pid),
+    );
+    drop(inside);
+    // The number of descriptors is told since Linux 6.2.
+    if fs::metadata("/proc/self/fd").unwrap().len() == 0 {
+        return;
+    }
+    let open = apart(
+        |path| keep(File::open(path.join("x")).unwrap()),
+        UnshareFlags::FILES,
+    );
+    is_told(&target, &format!("occupied: path_in_use {} (fd)", open.pid));
+    drop(open);
+    is_told(&target, "dead: no_such_process");
+}
+
+// B34, B38
+#[test]
+fn a_directory_too_deep_to_be_shown_lies_in_what_is_above_it() {
+    let place = Place::new("deep");
+    let beside = Place::new("beside");
+    let deep = |open: bool| {
+        user(|| {
+            std::env::set_current_dir(place.path()).unwrap();
+            let name = "d".repeat(250);
+            for _ in 0..20 {
+                fs::create_dir_all(&name).unwrap();
+                std::env::set_current_dir(&name).unwrap();
+            }
+            fs::read_link("/proc/self/cwd").unwrap_err();
+            if open {
+                keep(File::open(".").unwrap());
+                std::env::set_current_dir("/").unwrap();
+            }
+        })
+    };
+    for (open, by) in [(false, "cwd"), (true, "fd")] {
+        let user = deep(open);
+        let used = format!("occupied: path_in_use {} ({by})", user.pid);
+        is_told(place.path(), &used);
+        is_told(&place.join("d".repeat(250)), &used);
+        is_told(beside.path(), "dead: no_such_process");
+    }
+    is_told(place.path(), "dead: no_such_process");
+}
+
+// B38
+#[test]
+fn a_process_with_something_mounted_over_it_is_doubt_for_everybody() {
+    let name = "obscured::a_process_with_something_mounted_over_it_is_doubt_for_everybody";
+    isolated(name, Space::Pid, || {
+        let place = Place::new("covered");
+        let inside = user(|| std::env::set_current_dir(place.path()).unwrap());
+        let other = Child::idle();
+        let point = format!("/proc/{}", inside.pid);
+        mount("none", &point, "tmpfs", MountFlags::empty(), None)
+            .map_err(|errno| ("tmpfs", errno.to_string()))?;
+        is_told(place.path(), "unknown: occupancy_hidden");
+        unmount(&point, UnmountFlags::DETACH).unwrap();
+        mount_bind(format!("/proc/{}", other.pid()), &point).unwrap();
+        is_told(place.path(), "unknown: occupancy_hidden");
+        // So it is to whoever clears the place.
+        let target = TargetPath::new(place.path()).unwrap();
+        let liveness = ProcLiveness::system();
+        let nobody = Exclusion::nobody();
+        let seen = clear::observe(&liveness, Locality::ThisMachine, &[], &target, &nobody);
+        let refused = clear::check(Purpose::Allocation, &seen).unwrap_err();
+        assert_eq!(refused.to_string(), "runtime is occupied: uncertain");
+        let members =
+            Pass::new(&ProcFs::system()).group(lease_procfs::ProcessGroup::new(inside.pid));
+        assert_eq!(members.unwrap().obscured, 1);
+        unmount(&point, UnmountFlags::DETACH).unwrap();
+        is_told(
+            place.path(),
+            &format!("occupied: path_in_use {} (cwd)", inside.pid),
+        );
+        Ok(())
+    });
+}
+
+// B38
+#[test]
+fn the_first_process_of_a_namespace_cannot_tell_by_itself_that_nobody_is_hidden() {
+    let name =
+        "obscured::the_first_process_of_a_namespace_cannot_tell_by_itself_that_nobody_is_hidden";
+    if !rustix::process::getuid().is_root() {
+        return not_run(name, "root", "two users are needed");
+    }
+    let place = Place::for_everybody("first");
+    let outcome = under_hidden_proc(|| {
+        let liveness = ProcLiveness::system();
+        let holder = dead(liveness.proc());
+        let strict = liveness.require_full_visibility();
+        // It ends with the namespace: whoever started it may not kill it later.
+        let _hidden = std::mem::ManuallyDrop::new(user(|| {
+            sys::become_user(65_533);
+            std::env::set_current_dir(place.path()).unwrap();
+        }));
+        let question = crate::crew::question(&holder, BOTH, Some(place.path()));
+        assert_eq!(
+            strict.observe(&question).name(),
+            "occupied",
+            "root sees everybody"
+        );
+        let target = TargetPath::new(place.path()).unwrap();
+        let pass = |proc: &ProcFs| {
+            Pass::new(proc)
+                .users_of(&target, &Exclusion::nobody())
+                .unwrap()
+        };
+        assert!(!pass(strict.proc()).hides);
+        sys::become_user(65_534);
+        let found = pass(strict.proc());
+        assert_eq!((found.users.len(), found.hides), (0, true));
+        assert_eq!(
+            told(&strict.observe(&question)),
+            "unknown: occupancy_hidden"
+        );
+        assert_eq!(ask(&strict, &holder, GROUP, None).name(), "dead");
+    });
+    if let Err((need, reason)) = outcome {
+        not_run(name, need, &reason);
+    }
+}
