@@ -30,16 +30,16 @@ fn a_user_with_another_root_in_a_container_is_found_under_the_name_it_has_there(
         let place = Place::new("other-root");
         let target = place.join("alloc-7");
         let jail = place.join("jail");
-        for directory in [&target, &jail.join("work")] {
+        for directory in [&target, &jail.join("place")] {
             fs::create_dir_all(directory).unwrap();
         }
         fs::write(target.join("x"), "0123456789").unwrap();
         let enter = || {
             sys::unshare(UnshareFlags::NEWNS).unwrap();
-            mount_bind(&target, jail.join("work")).unwrap();
+            mount_bind(&target, jail.join("place")).unwrap();
         };
         // In the same namespace as seen from its top, and from within.
-        for (at, by) in [("/work", "cwd"), ("/work/x", "fd")] {
+        for (at, by) in [("/place", "cwd"), ("/place/x", "fd")] {
             let inside = user(|| {
                 enter();
                 std::os::unix::fs::chroot(&jail).unwrap();
