@@ -253,13 +253,17 @@ mod for_tests {
 
         /// Moves the clock on by `span`.
         pub fn advance(&self, span: Duration) {
-            let now = self.now().after(span);
-            self.set(now);
+            self.ring(|now| now.after(span));
         }
 
         /// Moves the clock to `now`, back also, and rings what is due.
         pub fn set(&self, now: Moment) {
+            self.ring(|_before| now);
+        }
+
+        fn ring(&self, next: impl FnOnce(Moment) -> Moment) {
             let mut state = self.state();
+            let now = next(state.now);
             state.now = now;
             let later = state.alarms.split_off(&(now, u64::MAX));
             let due = core::mem::replace(&mut state.alarms, later);

@@ -100,8 +100,8 @@ impl<H: Holder> Operation<H> {
     /// # Cancel safety
     ///
     /// Dropped, the same end is sent again; the second one finds nothing.
-    pub async fn end(self) -> Result<Change, LeaseError<H>> {
-        self.finish(Ok(())).await
+    pub fn end(self) -> impl Future<Output = Result<Change, LeaseError<H>>> + Send {
+        self.finish(Ok(()))
     }
 
     /// Ends it as failed, and says of what effect.
@@ -116,15 +116,26 @@ impl<H: Holder> Operation<H> {
     /// # Cancel safety
     ///
     /// As [`end`](Self::end).
-    pub async fn fail(self, disposition: Disposition) -> Result<Change, LeaseError<H>> {
+    pub fn fail(
+        self,
+        disposition: Disposition,
+    ) -> impl Future<Output = Result<Change, LeaseError<H>>> + Send {
         let claim = |kind: OperationKind| kind.claim(Some(disposition)).disposition;
         let counted = self.kind.map_or(disposition, claim);
-        self.finish(Err(counted)).await
+        self.finish(Err(counted))
     }
 
-    async fn finish(mut self, result: Result<(), Disposition>) -> Result<Change, LeaseError<H>> {
+    /// From here on it is said how it ended, also if the future is dropped before its first poll.
+    fn finish(
+        mut self,
+        result: Result<(), Disposition>,
+    ) -> impl Future<Output = Result<Change, LeaseError<H>>> + Send {
         self.stage = Stage::Ending(result);
         self.taint(result);
+        self.send(result)
+    }
+
+    async fn send(mut self, result: Result<(), Disposition>) -> Result<Change, LeaseError<H>> {
         let (at, op) = (self.hold.at, self.id);
         let answer = self.hold.ask(Action::End { at, op, result }).await;
         if matches!(answer, Err(LeaseError::Authority(_))) {

@@ -1,6 +1,25 @@
 //! Sessions, guards and waiting, seen through tokio.
 
 #[cfg(test)]
+mod cancel;
+#[cfg(test)]
+mod clock;
+#[cfg(test)]
+mod drops;
+#[cfg(test)]
+mod events;
+#[cfg(test)]
+mod loss;
+#[cfg(test)]
+mod queue;
+#[cfg(test)]
+#[path = "../../../lease-core/tests/it/replay.rs"]
+mod replay;
+#[cfg(test)]
 mod rig;
 #[cfg(test)]
+mod runtime;
+#[cfg(test)]
 mod scenarios;
+#[cfg(test)]
+mod shared;

@@ -1,15 +1,26 @@
 //! A memory authority on a clock that the test moves.
 
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lease_async::{
-    AcquireError, Event, Events, LeaseGuard, Leases, Memory, Moment, Session, SessionHolder,
-    TokioClock,
+    AcquireError, AlarmClock, Authority, AuthorityError, BoxFuture, Event, Events, LeaseGuard,
+    Leases, ManualClock, Memory, Moment, Reply, Session, SessionHolder, ShutdownReport, TokioClock,
 };
-use lease_core::{Clock as _, Code, LeaseView, Receipt, Refusal};
+use lease_core::{
+    Action, AuthorityId, Call, Capabilities, Clock as _, Code, Disposition, LeasePolicy, LeaseView,
+    OpId, Outcome, PolicyError, Receipt, Refusal, ResourceKey, Wait,
+};
 
 pub(crate) const T0: u64 = 1_000_000;
 pub(crate) const KEY: &str = "/app/viewport";
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// The bound of every wait for another thread.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
 pub(crate) struct Rig<C> {
     pub(crate) clock: C,
     pub(crate) memory: Memory,
@@ -31,14 +42,26 @@ impl Rig<TokioClock> {
     }
 }
 
-impl<C: lease_async::AlarmClock + Clone> Rig<C> {
+impl Rig<ManualClock> {
+    /// On a clock that stands at `T0`.
+    pub(crate) fn still() -> Self {
+        Self::on(ManualClock::new(Moment::from_millis(T0)))
+    }
+}
+
+impl<C: AlarmClock + Clone> Rig<C> {
     pub(crate) fn on(clock: C) -> Self {
+        Self::over(clock, |memory| Leases::new(memory).unwrap())
+    }
+
+    /// With a front of its own over the memory authority.
+    pub(crate) fn over(clock: C, front: impl FnOnce(Memory) -> Leases) -> Self {
         let memory = Memory::builder()
             .clock(clock.clone())
-            .receipts(1 << 16)
+            .receipts(1 << 18)
             .build()
             .unwrap();
-        let leases = Leases::new(memory.clone()).unwrap();
+        let leases = front(memory.clone());
         let events = leases.events();
         Self {
             clock,
@@ -110,4 +133,107 @@ pub(crate) fn conflict(
 
 pub(crate) fn generation(guard: &LeaseGuard) -> u64 {
     guard.token().generation.get()
+}
+
+/// Polls once, with a waker that does nothing.
+pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A small source of random numbers, the same for the same seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        let most = u64::try_from(of.len()).unwrap();
+        &of[usize::try_from(self.below(most)).unwrap()]
+    }
+}
+
+/// An authority whose answers are on their way for a while: each call is sent at the second poll, and
+/// answered at the third.
+#[derive(Debug)]
+pub(crate) struct Slow(pub(crate) Memory);
+
+impl Authority for Slow {
+    type Holder = SessionHolder;
+
+    fn id(&self) -> AuthorityId {
+        self.0.id()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn default_policy(&self) -> LeasePolicy {
+        self.0.default_policy()
+    }
+
+    fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
+        self.0.set_policy(policy)
+    }
+
+    fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
+        let memory = self.0.clone();
+        Reply::Pending(Box::pin(async move {
+            tokio::task::yield_now().await;
+            let resource = call.resource.clone();
+            let answer = memory.call(call).answer().await;
+            let mut undelivered = Undelivered {
+                memory,
+                resource,
+                answer: Some(answer),
+            };
+            tokio::task::yield_now().await;
+            undelivered.answer.take().unwrap()
+        }))
+    }
+
+    fn call_detached(&self, call: Call<SessionHolder>) {
+        self.0.call_detached(call);
+    }
+
+    fn events(&self) -> Events<SessionHolder> {
+        self.0.events()
+    }
+
+    fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
+        self.0.shutdown(within)
+    }
+
+    fn clock(&self) -> Arc<dyn AlarmClock> {
+        self.0.clock()
+    }
+}
+
+/// An answer whose receiver may go: then a grant is given back.
+struct Undelivered {
+    memory: Memory,
+    resource: Option<ResourceKey>,
+    answer: Option<Result<Outcome<SessionHolder>, AuthorityError>>,
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        if let Some(Ok(Outcome::Granted(grant, _))) = self.answer.take() {
+            self.memory.call_detached(Call {
+                resource: self.resource.take(),
+                action: Action::End {
+                    at: grant.at,
+                    op: OpId::ACQUISITION,
+                    result: Err(Disposition::PreMutation),
+                },
+                wait: Wait::No,
+            });
+        }
+    }
 }

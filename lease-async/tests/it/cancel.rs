@@ -1,0 +1,222 @@
+//! Every future, dropped at every await: what its documentation says is what is left.
+
+use std::pin::{Pin, pin};
+
+use lease_async::{LeaseGuard, Leases, ManualClock, Moment, Session, Standing};
+use lease_core::{Code, Disposition};
+
+use crate::rig::{KEY, Rig, Slow, T0, TTL, ask, generation, poll};
+
+/// More polls than any future here needs.
+const POLLS: usize = 20;
+
+type Rig_ = Rig<ManualClock>;
+
+fn slow() -> Rig_ {
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap())
+}
+
+/// Polls `future` at most `times` times and drops it. Answers whether it was done.
+fn drop_after<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    (0..times).find_map(|_| match poll(future.as_mut()) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    })
+}
+
+/// Makes a guard through the slow authority.
+async fn guard(rig: &Rig_) -> (Session, LeaseGuard) {
+    let session = rig.connect("a");
+    let guard = ask(&session).await.unwrap();
+    (session, guard)
+}
+
+#[tokio::test]
+async fn a_dropped_request_holds_nothing() {
+    let mut done = 0;
+    for times in 0..POLLS {
+        let rig = slow();
+        let session = rig.connect("a");
+        let request = session.acquire(KEY).forever().into_future();
+        let answer = drop_after(times, request);
+        done += usize::from(answer.is_some());
+        drop(answer);
+        rig.assert_empty();
+    }
+    assert!(done > 0 && done < POLLS);
+}
+
+#[tokio::test]
+async fn a_dropped_request_that_waits_lets_the_next_one_go_first() {
+    for times in 0..POLLS {
+        let rig = slow();
+        let holder = rig.connect("h");
+        let held = ask(&holder).await.unwrap();
+        let (session, behind) = (rig.connect("a"), rig.connect("b"));
+        let mut request = Box::pin(session.acquire(KEY).forever().into_future());
+        let mut next = Box::pin(behind.acquire(KEY).forever().into_future());
+        for _ in 0..4 {
+            assert!(poll(request.as_mut()).is_pending());
+            assert!(poll(next.as_mut()).is_pending());
+        }
+        drop(held);
+        // It is granted now, and dropped after so many polls without being done.
+        let answer = drop_after(times.min(1), Pin::new(&mut request));
+        assert!(answer.is_none());
+        drop(request);
+        let next = next.await.unwrap();
+        assert_eq!(next.standing(), Standing::Safe);
+        drop(next);
+        rig.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn a_request_dropped_after_it_was_served_is_abandoned() {
+    let mut rig = Rig::still();
+    let sessions = ["a", "b", "c"].map(|agent| rig.connect(agent));
+    let held = ask(&sessions[0]).await.unwrap();
+    let mut gone = Box::pin(sessions[1].acquire(KEY).forever().into_future());
+    let mut next = Box::pin(sessions[2].acquire(KEY).forever().into_future());
+    assert!(poll(gone.as_mut()).is_pending());
+    assert!(poll(next.as_mut()).is_pending());
+    drop(held);
+    rig.receipts();
+    drop(gone);
+    assert_eq!(rig.codes(), [(Code::Abandoned, 2), (Code::Created, 3)]);
+    assert_eq!(generation(&next.await.unwrap()), 3);
+}
+
+#[tokio::test]
+async fn a_dropped_touch_or_renewal_does_no_harm() {
+    for times in 0..POLLS {
+        let rig = slow();
+        let (_session, guard) = guard(&rig).await;
+        drop(drop_after(times, guard.touch()));
+        drop(drop_after(times, guard.renew(None)));
+        drop(drop_after(times, guard.ensure(TTL)));
+        assert_eq!(guard.standing(), Standing::Safe);
+        assert_eq!(rig.only().token, guard.token());
+        drop(guard);
+        rig.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_begin_leaves_nothing_in_flight_and_no_unknown_effect() {
+    for times in 0..POLLS {
+        let rig = slow();
+        let (_session, guard) = guard(&rig).await;
+        let begun = drop_after(times, guard.begin());
+        if let Some(operation) = begun {
+            operation.unwrap().end().await.unwrap();
+        }
+        assert_eq!(rig.only().in_flight, []);
+        drop(guard);
+        rig.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_end_is_sent_all_the_same() {
+    for times in 0..POLLS {
+        for result in [Ok(()), Err(Disposition::Unknown)] {
+            let rig = slow();
+            let (_session, guard) = guard(&rig).await;
+            let operation = guard.begin().await.unwrap();
+            match result {
+                Ok(()) => drop(drop_after(times, operation.end())),
+                Err(disposition) => drop(drop_after(times, operation.fail(disposition))),
+            }
+            let view = rig.only();
+            assert_eq!((view.in_flight.len(), view.tainted), (0, result.is_err()));
+            drop(guard);
+            // What may be half done is not unlocked.
+            assert_eq!(rig.memory.held(), usize::from(result.is_err()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_run_is_of_unknown_effect_unless_its_end_was_on_its_way() {
+    for times in 0..POLLS {
+        let rig = slow();
+        let (_session, guard) = guard(&rig).await;
+        let operation = guard.begin().await.unwrap();
+        let mut worked = false;
+        let run = operation.run(async {
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            worked = true;
+            Ok::<_, std::io::Error>(())
+        });
+        drop(drop_after(times, run));
+        let view = rig.only();
+        assert_eq!((view.in_flight.len(), view.tainted), (0, !worked));
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_release_releases_all_the_same() {
+    for times in 0..POLLS {
+        let rig = slow();
+        let (session, guard) = guard(&rig).await;
+        drop(drop_after(times, guard.release()));
+        rig.assert_empty();
+        drop(ask(&session).await.unwrap());
+        rig.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn a_re_entry_during_a_release_gets_a_lease_that_lasts() {
+    for times in 0..POLLS {
+        let rig = slow();
+        let (session, guard) = guard(&rig).await;
+        let mut release = Box::pin(guard.release());
+        let mut again = Box::pin(session.acquire(KEY).into_future());
+        for _ in 0..times {
+            if poll(release.as_mut()).is_ready() {
+                break;
+            }
+        }
+        let mut polls = 0;
+        let again = loop {
+            if let std::task::Poll::Ready(again) = poll(again.as_mut()) {
+                break again.unwrap();
+            }
+            polls += 1;
+            assert!(polls < 100);
+            if times < POLLS / 2 && !release_is_over(&rig) {
+                drop(poll(release.as_mut()));
+            }
+        };
+        drop(release);
+        assert_eq!(again.standing(), Standing::Safe);
+        assert_eq!(rig.only().token, again.token());
+    }
+}
+
+/// Whether the first lease has ended, so that its release must not be polled again.
+fn release_is_over(rig: &Rig_) -> bool {
+    let list = rig.memory.list();
+    list.first()
+        .is_none_or(|view| view.token.generation.get() > 1)
+}
+
+#[tokio::test]
+async fn a_dropped_wait_for_the_loss_or_for_an_event_changes_nothing() {
+    let rig = Rig::still();
+    let session = rig.connect("a");
+    let guard = ask(&session).await.unwrap();
+    for times in 0..3 {
+        assert!(drop_after(times, guard.lost()).is_none());
+        let mut events = rig.leases.events();
+        assert!(drop_after(times, events.next()).is_none());
+        guard.touch().await.unwrap();
+        assert!(drop_after(1, events.next()).is_some());
+    }
+    assert_eq!(guard.standing(), Standing::Safe);
+}

@@ -1,0 +1,85 @@
+//! The system's clock and its alarms.
+
+use std::sync::{Arc, mpsc};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use lease_async::{AcquireError, AlarmClock as _, Leases, Memory, Moment, SystemClock};
+use lease_core::{Clock as _, Refusal};
+
+use crate::rig::{KEY, SOON};
+
+struct Tell(mpsc::Sender<Moment>);
+
+impl Wake for Tell {
+    fn wake(self: Arc<Self>) {
+        self.0.send(SystemClock::new().now()).unwrap();
+    }
+}
+
+fn bell() -> (Waker, mpsc::Receiver<Moment>) {
+    let (told, rings) = mpsc::channel();
+    (Waker::from(Arc::new(Tell(told))), rings)
+}
+
+#[test]
+fn an_alarm_rings_once_and_not_before_its_moment() {
+    let clock = SystemClock::new();
+    let (waker, rings) = bell();
+    let at = clock.now().after(Duration::from_millis(30));
+    let late = clock
+        .arm(clock.now().after(SOON * 100), waker.clone())
+        .unwrap();
+    // An earlier one than the one before it, and one for what is past.
+    let alarm = clock.arm(at, waker.clone()).unwrap();
+    assert!(rings.recv_timeout(SOON).unwrap() >= at);
+    let past = clock.arm(Moment::ZERO, waker).unwrap();
+    assert!(rings.recv_timeout(SOON).is_ok());
+    drop((alarm, past, late));
+    assert!(rings.recv_timeout(SOON).is_err());
+}
+
+#[test]
+fn a_dropped_alarm_does_not_ring() {
+    let clock = SystemClock::new();
+    let (waker, rings) = bell();
+    let (last, told) = bell();
+    let soon = clock.now().after(Duration::from_millis(50));
+    drop(clock.arm(soon, waker).unwrap());
+    let _last = clock
+        .arm(soon.after(Duration::from_millis(20)), last)
+        .unwrap();
+    assert!(told.recv_timeout(SOON).is_ok());
+    assert!(rings.try_recv().is_err());
+}
+
+#[test]
+fn a_waker_that_panics_does_not_end_the_clock() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as planned");
+        }
+    }
+    let clock = SystemClock::new();
+    let now = clock.now();
+    let _bad = clock.arm(now, Waker::from(Arc::new(Panics))).unwrap();
+    let (waker, rings) = bell();
+    let _good = clock
+        .arm(now.after(Duration::from_millis(20)), waker)
+        .unwrap();
+    assert!(rings.recv_timeout(SOON).is_ok());
+}
+
+#[tokio::test]
+async fn a_real_wait_ends_at_its_deadline() {
+    let leases = Leases::new(Memory::new().unwrap()).unwrap();
+    let (holder, waiter) = (leases.connect("a").unwrap(), leases.connect("b").unwrap());
+    let _held = holder.acquire(KEY).await.unwrap();
+    let span = Duration::from_millis(50);
+    let answer = waiter.acquire(KEY).within(span).await.unwrap_err();
+    let AcquireError::Refused(Refusal::TimedOut { waited, .. }) = answer else {
+        panic!("{answer:?}")
+    };
+    assert!(waited >= span && waited < SOON, "{waited:?}");
+}

@@ -1,0 +1,131 @@
+//! Many threads: as if one call came after another.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use lease_async::{LeaseGuard, Operation, Session};
+use lease_core::{Disposition, Receipt};
+use tokio::runtime::Builder;
+
+use crate::replay::{listed, replay};
+use crate::rig::{Random, Rig};
+
+const THREADS: u64 = 8;
+const CALLS: u64 = 10_000;
+const KEYS: [&str; 12] = [
+    "/a", "/a/b", "/a/c", "/d", "/e/f", "/e/g", "/h", "/i", "/j", "/k", "/l", "/m",
+];
+
+/// What one thread has in hand.
+struct Hand {
+    session: Option<Arc<Session>>,
+    guards: Vec<LeaseGuard>,
+    operations: Vec<Operation>,
+    random: Random,
+}
+
+impl Hand {
+    async fn step(&mut self, rig: &Rig<lease_async::ManualClock>, shared: &[Arc<Session>]) {
+        let session = match self.random.below(4) {
+            0 => self.random.pick(shared),
+            _ => self.session.as_ref().unwrap(),
+        };
+        match self.random.below(12) {
+            0..=3 => {
+                let key = *self.random.pick(&KEYS);
+                if let Ok(guard) = session.acquire(key).await {
+                    self.guards.push(guard);
+                }
+            }
+            4 => rig
+                .clock
+                .advance(Duration::from_millis(self.random.below(200))),
+            5 if self.operations.len() < 8 => {
+                if let Some(guard) = self.guards.last()
+                    && let Ok(operation) = guard.begin().await
+                {
+                    self.operations.push(operation);
+                }
+            }
+            6 => self.end().await,
+            7 => {
+                if let Some(guard) = self.guards.first() {
+                    drop(guard.touch().await);
+                }
+            }
+            8 | 9 => drop(self.guards.pop()),
+            10 => {
+                if !self.guards.is_empty() {
+                    drop(self.guards.remove(0).release().await);
+                }
+            }
+            _ => {
+                if self.random.below(50) == 0 {
+                    self.session = Some(Arc::new(rig.connect("own")));
+                }
+            }
+        }
+        if self.guards.len() > 4 {
+            self.guards.drain(..3);
+        }
+    }
+
+    async fn end(&mut self) {
+        let Some(operation) = self.operations.pop() else {
+            return;
+        };
+        match self.random.below(4) {
+            0 => drop(operation.fail(Disposition::PreMutation).await),
+            1 => drop(operation.fail(Disposition::RolledBack).await),
+            2 => drop(operation),
+            _ => drop(operation.end().await),
+        }
+    }
+}
+
+// X13
+#[test]
+fn the_numbered_receipts_of_eight_threads_replay_to_what_is_held() {
+    let mut rig = Rig::still();
+    let shared = [Arc::new(rig.connect("s")), Arc::new(rig.connect("s"))];
+    let left: Vec<Hand> = thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for seed in 1..=THREADS {
+            let (rig, shared) = (&rig, &shared);
+            threads.push(scope.spawn(move || {
+                let mut hand = Hand {
+                    session: Some(Arc::new(rig.connect("own"))),
+                    guards: Vec::new(),
+                    operations: Vec::new(),
+                    random: Random(seed),
+                };
+                let runtime = Builder::new_current_thread().build().unwrap();
+                runtime.block_on(async {
+                    for _ in 0..CALLS {
+                        hand.step(rig, shared).await;
+                    }
+                });
+                hand
+            }));
+        }
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    let list = rig.memory.list();
+    let receipts: Vec<Receipt<_>> = rig
+        .receipts()
+        .iter()
+        .map(|receipt| Receipt::clone(receipt))
+        .collect();
+    let numbers = |pair: &[Receipt<_>]| pair[0].change.seq < pair[1].change.seq;
+    assert!(receipts.len() > 10_000, "{} receipts", receipts.len());
+    assert!(receipts.windows(2).all(numbers));
+    assert_eq!(replay(&receipts), listed(&list));
+    // What is left in hand frees all of it, and nothing stays behind.
+    drop(left);
+    drop(shared);
+    rig.assert_empty();
+}
