@@ -373,9 +373,12 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
 
 /// Whether nobody but its holder can get past `lease` now.
 fn stands<H>(lease: &Lease<H>, seen: &Seen<'_>) -> bool {
-    let dead =
-        |answer: &Answer| answer.about == lease.token && matches!(answer.verdict, Verdict::Dead(_));
-    !lease.lapsed(seen.now) && !seen.answers.iter().any(dead)
+    let mut answers = seen.answers.iter();
+    !lease.lapsed(seen.now) && !answers.any(|answer| proves_dead(answer, lease))
+}
+
+fn proves_dead<H>(answer: &Answer, lease: &Lease<H>) -> bool {
+    answer.about == lease.token && matches!(answer.verdict, Verdict::Dead(_))
 }
 
 /// A walk through waiters, the earliest first.

@@ -211,3 +211,43 @@ fn proof_of_a_death_lets_nobody_overtake_who_waits_for_more() {
     assert!(matches!(late, Refusal::Behind(_)), "{late:?}");
     assert_eq!(late.by(), Some(&oth()));
 }
+
+#[test]
+fn a_lease_that_is_over_keeps_nobody_from_what_is_released_below_it() {
+    let mut rig = Rig::sessions();
+    fill_one_sweep(&mut rig);
+    rig.holds("k", &mcp());
+    let inner = rig.granted("k/a", &mcp());
+    let waiter = rig.queue("k/a", &inp(), Wait::Forever);
+    drop(rig.at(T0 + 10).touch("k/a", inner.at));
+    rig.at(T0 + TTL_MS + 1).release("k/a", inner.at).change();
+    let settled = rig.settled().expect("the waiter is served at once");
+    assert_eq!((settled.waiter, settled.outcome.is_ok()), (waiter, true));
+    assert!(rig.registry.lease(&key("k")).is_none());
+}
+
+#[test]
+fn a_dead_holder_keeps_nobody_from_what_is_released_below_its_lease() {
+    let policy = LeasePolicy::hosted_session(Duration::from_millis(TTL_MS)).unwrap();
+    let mut rig = Rig::new(policy);
+    rig.holds("k", &mcp());
+    let inner = rig.granted("k/a", &mcp());
+    let ask = Action::Acquire {
+        holder: oth(),
+        ttl: None,
+    };
+    let Step::Ask(asked) = rig.step(Some("k/a"), ask, Wait::Forever) else {
+        panic!("nobody is asked about")
+    };
+    let outer = |question: &&Question<_>| question.about != inner.at.token;
+    let verdict = Verdict::Alive(Evidence::new("running"));
+    let alive = |question: &Question<_>| question.answer(verdict.clone());
+    rig.answers = asked.iter().map(alive).collect();
+    let waiter = rig.queue("k/a", &oth(), Wait::Forever);
+    let dead = |question: &Question<_>| question.answer(Verdict::Dead(Evidence::new("exited")));
+    rig.answers = asked.iter().filter(outer).map(dead).collect();
+    assert_eq!(rig.answers.len(), 1);
+    rig.release("k/a", inner.at).change();
+    let settled = rig.settled().expect("the waiter is served at once");
+    assert_eq!((settled.waiter, settled.outcome.is_ok()), (waiter, true));
+}
