@@ -60,6 +60,11 @@ pub(crate) fn flag<'de, D: Deserializer<'de>>(d: D) -> Result<bool, D::Error> {
     quietly(d, "neither true nor false")
 }
 
+/// Reads the version of a stored form.
+pub(crate) fn schema<'de, D: Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
+    quietly(d, "schema is not a number of 32 bits")
+}
+
 /// An integer that every reader keeps exactly.
 struct Wide(u64);
 

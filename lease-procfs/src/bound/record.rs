@@ -118,11 +118,6 @@ impl<'a> Present<'a> {
 ///
 /// Stored with the feature `serde`: `schema` first. Another schema is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(
-    feature = "serde",
-    serde(into = "stored::Stored", try_from = "stored::Stored")
-)]
 #[expect(
     clippy::exhaustive_structs,
     reason = "the stored form; keepers restore it"
@@ -181,39 +176,90 @@ impl From<Present<'_>> for LeaseRecord {
 }
 
 #[cfg(feature = "serde")]
+impl LeaseRecord {
+    /// Reads a stored record, and says what is wrong with it in the words of this crate.
+    ///
+    /// The schema counts before anything else, wherever it stands, so that a later form is told as one
+    /// and not by what it lacks. `Deserialize` refuses the same, with the words of the reader around it.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Metadata`]: [`MetadataFault::Schema`] for another version, else
+    /// [`MetadataFault::Malformed`]. Nothing of the text is repeated.
+    pub fn read<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Self, Refused> {
+        use serde::Deserialize as _;
+
+        match stored::Loose::deserialize(d) {
+            Ok(loose) => loose.into_record(),
+            Err(_repeats_it) => Err(Refused::Metadata(MetadataFault::Malformed {
+                part: "record",
+            })),
+        }
+    }
+}
+
+#[cfg(feature = "serde")]
 mod stored {
     use lease_core::Lease;
+    use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny};
+    use serde::ser::{Serialize, Serializer};
 
-    use super::{Filing, LeaseRecord, RECORD_SCHEMA, Refused};
+    use super::super::refused::{MetadataFault, Refused};
+    use super::{Filing, LeaseRecord, RECORD_SCHEMA};
     use crate::holder::ProcessHolder;
 
-    #[derive(serde::Serialize, serde::Deserialize)]
-    pub(super) struct Stored {
-        schema: u32,
-        #[serde(flatten)]
-        filing: Filing,
-        lease: Lease<ProcessHolder>,
-    }
-
-    impl From<LeaseRecord> for Stored {
-        fn from(record: LeaseRecord) -> Self {
-            Self {
-                schema: RECORD_SCHEMA,
-                filing: record.filing,
-                lease: record.lease,
+    impl Serialize for LeaseRecord {
+        fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+            #[derive(serde::Serialize)]
+            struct Stored<'a> {
+                schema: u32,
+                #[serde(flatten)]
+                filing: &'a Filing,
+                lease: &'a Lease<ProcessHolder>,
             }
+            let stored = Stored {
+                schema: RECORD_SCHEMA,
+                filing: &self.filing,
+                lease: &self.lease,
+            };
+            stored.serialize(s)
         }
     }
 
-    impl TryFrom<Stored> for LeaseRecord {
-        type Error = Refused;
+    impl<'de> Deserialize<'de> for LeaseRecord {
+        fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+            Loose::deserialize(d)?
+                .into_record()
+                .map_err(D::Error::custom)
+        }
+    }
 
-        fn try_from(stored: Stored) -> Result<Self, Refused> {
-            Self::check_schema(stored.schema)?;
-            Ok(Self {
-                lease: stored.lease,
-                filing: stored.filing,
-            })
+    /// A record of any schema. Its parts are judged after the schema is.
+    #[derive(serde::Deserialize)]
+    pub(super) struct Loose {
+        #[serde(deserialize_with = "crate::wire::schema")]
+        schema: u32,
+        #[serde(flatten)]
+        filing: Option<Filing>,
+        lease: Option<Part<Lease<ProcessHolder>>>,
+    }
+
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Part<T> {
+        Sound(T),
+        Other(IgnoredAny),
+    }
+
+    impl Loose {
+        pub(super) fn into_record(self) -> Result<LeaseRecord, Refused> {
+            LeaseRecord::check_schema(self.schema)?;
+            let malformed = |part| Err(Refused::Metadata(MetadataFault::Malformed { part }));
+            match (self.filing, self.lease) {
+                (Some(filing), Some(Part::Sound(lease))) => Ok(LeaseRecord { lease, filing }),
+                (Some(_), Some(Part::Other(_)) | None) => malformed("lease"),
+                (None, _) => malformed("filing"),
+            }
         }
     }
 }

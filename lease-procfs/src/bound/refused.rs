@@ -118,6 +118,11 @@ pub enum CheckoutFault {
 pub enum MetadataFault {
     /// A lease whose parts do not go together.
     Lease(lease_core::RecordError),
+    /// A record that is not what this version writes.
+    Malformed {
+        /// Which part: `record` for the whole, or `filing` or `lease`.
+        part: &'static str,
+    },
     /// A form of a later version.
     Schema {
         /// Which one.
@@ -402,6 +407,7 @@ impl MetadataFault {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lease(_) => "lease",
+            Self::Malformed { .. } => "malformed",
             Self::Schema { .. } => "schema_version",
             Self::Vanished => "vanished",
         }
@@ -412,6 +418,7 @@ impl fmt::Display for MetadataFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lease(_) => f.write_str("the stored lease is invalid"),
+            Self::Malformed { part } => write!(f, "the stored {part} is malformed"),
             Self::Schema { found } => write!(f, "the record has the unknown schema {found}"),
             Self::Vanished => f.write_str("the record to remove was not there"),
         }

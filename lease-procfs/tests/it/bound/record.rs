@@ -57,6 +57,77 @@ fn a_record_keeps_every_field_through_the_store() {
     );
 }
 
+// B65
+#[cfg(feature = "serde")]
+#[test]
+fn a_stored_record_that_is_none_is_invalid_metadata_and_repeats_nothing() {
+    use serde_json::{Value, json};
+
+    let keeper = keeper();
+    keeper.acquire_for(&first(), seconds(60)).unwrap();
+    let whole = serde_json::to_value(keeper.record().unwrap()).unwrap();
+    let check = |text: &str, reason: &str, said: &str| {
+        let refused = LeaseRecord::read(&mut serde_json::Deserializer::from_str(text));
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidMetadata, "{text}");
+        assert_eq!(refused.reason(), Some(reason), "{text}");
+        assert_eq!(refused.to_string(), said, "{text}");
+        let read = serde_json::from_str::<LeaseRecord>(text).unwrap_err();
+        assert!(!read.to_string().contains("secret"), "{read}");
+    };
+    for text in [
+        "",
+        "nonsense",
+        "{}",
+        r#"{"schema":"secret"}"#,
+        r#"{"schema":-1}"#,
+        "{\"schema\":1",
+    ] {
+        check(text, "malformed", "the stored record is malformed");
+    }
+    // A later form is told as one, whatever else it holds and wherever the schema stands.
+    for text in [
+        r#"{"schema":2}"#,
+        r#"{"lease":["secret"],"path":7,"schema":2}"#,
+    ] {
+        check(
+            text,
+            "schema_version",
+            "the record has the unknown schema 2",
+        );
+    }
+    let fields = whole.as_object().unwrap();
+    for field in fields.keys().filter(|field| *field != "schema") {
+        let part = if field == "lease" { "lease" } else { "filing" };
+        let said = format!("the stored {part} is malformed");
+        for wrong in [
+            None,
+            Some(json!({"secret": "secret"})),
+            Some(json!([])),
+            Some(json!(true)),
+        ] {
+            let mut broken = fields.clone();
+            let optional = ["acquired_at", "renewed_at"].contains(&field.as_str());
+            match wrong {
+                None if optional => continue,
+                None => drop(broken.remove(field)),
+                Some(wrong) => drop(broken.insert(field.clone(), wrong)),
+            }
+            check(&Value::Object(broken).to_string(), "malformed", &said);
+        }
+    }
+    let inner = whole["lease"].as_object().unwrap();
+    for field in inner.keys() {
+        let mut broken = whole.clone();
+        broken["lease"][field] = json!({"secret": "secret"});
+        check(
+            &broken.to_string(),
+            "malformed",
+            "the stored lease is malformed",
+        );
+    }
+}
+
 #[cfg(all(feature = "serde", unix))]
 #[test]
 fn a_path_that_is_not_text_is_stored_too() {

@@ -54,6 +54,7 @@ fn every_gate() -> Vec<Refused> {
         },
         Refused::PidConflict,
         Refused::Metadata(MetadataFault::Lease(RecordError::TermTooLong)),
+        Refused::Metadata(MetadataFault::Malformed { part: "filing" }),
         Refused::Metadata(MetadataFault::Schema { found: 2 }),
         Refused::Metadata(MetadataFault::Vanished),
         Refused::ExitedOccupied(evidence),
