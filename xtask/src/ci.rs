@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::problem::Problem;
 use crate::say::say;
 use crate::workspace::{Metadata, Workspace, succeeds};
-use crate::{bench, chaos, exit, proof, test, tidy};
+use crate::{bench, chaos, elsewhere, exit, proof, test, tidy};
 
 /// A short run with fixed seeds: enough to see that nothing is broken for everybody.
 const CHAOS: [&str; 8] = [
@@ -54,6 +54,12 @@ pub(crate) fn run(workspace: &Workspace, no_tests: bool) -> Result<ExitCode, Pro
 fn checks<'a>(workspace: &'a Workspace, metadata: &Metadata, no_tests: bool) -> Vec<Check<'a>> {
     let mut checks = vec![lock_files(workspace)];
     checks.extend(lints(workspace, metadata));
+    for target in elsewhere::TARGETS {
+        checks.push((
+            format!("lease-procfs on {target}"),
+            Box::new(move || elsewhere::is_clean(workspace, target)),
+        ));
+    }
     checks.push(docs(workspace));
     if !no_tests {
         checks.push(tests(workspace));

@@ -7,6 +7,7 @@ mod bench;
 mod chaos;
 mod ci;
 mod count;
+mod elsewhere;
 mod needs;
 mod not_run;
 mod problem;

@@ -62,7 +62,7 @@ const DEBIAN: (&str, &str, &str) = ("/usr/bin/cargo", "/usr/bin/rustc", "/usr/sr
 /// Builds the core for a target without std, where the machine has what that takes: the target itself, or
 /// a compiler with the sources of its library.
 pub(crate) fn on_bare_metal(workspace: &Workspace, oldest: &str) -> Result<End, Problem> {
-    if has_target() {
+    if has_target(BARE) {
         return succeeds(&mut workspace.cargo(BUILD)).map(End::from);
     }
     let (cargo, rustc, sources) = DEBIAN;
@@ -99,10 +99,10 @@ fn not_run(reason: impl Display) -> Result<End, Problem> {
     Ok(End::NotRun)
 }
 
-/// Whether the toolchain has the core library of the target.
-fn has_target() -> bool {
+/// Whether the toolchain has the libraries of a target.
+pub(crate) fn has_target(target: &str) -> bool {
     let mut command = Command::new("rustc");
-    let printed = output(command.args(["--print", "target-libdir", "--target", BARE]));
+    let printed = output(command.args(["--print", "target-libdir", "--target", target]));
     printed.is_ok_and(|folder| Path::new(folder.trim()).exists())
 }
 
