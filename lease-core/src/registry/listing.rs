@@ -85,8 +85,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         self.store.cell(key).and_then(|cell| cell.lease())
     }
 
-    /// Returns how many places for keys and timers are in use: what is held or waited for, and what is
-    /// left behind until it is cleaned up.
+    /// Returns how many places and timers are in use: what is held or waited for, and what is left behind
+    /// until it is cleaned up. Looks at every holder.
     #[must_use]
     pub fn footprint(&self) -> (usize, usize) {
         self.store.footprint()

@@ -43,6 +43,14 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
         }
     }
 
+    /// How many holders without a lease are kept, but for the one that may be.
+    pub(super) fn left_behind(&self) -> usize {
+        let idle = |owner: &&Owner<H>| owner.holder.is_some() && owner.first.is_none();
+        let recent = self.owner(self.recent).filter(idle);
+        let all = self.owners.iter().filter(idle).count();
+        all.saturating_sub(usize::from(recent.is_some()))
+    }
+
     fn owner(&self, place: u32) -> Option<&Owner<H>> {
         self.owners.get(usize::try_from(place).ok()?)
     }

@@ -123,12 +123,11 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         self.held
     }
 
-    /// How many nodes and timers are kept, for the test that nothing is left behind.
+    /// How many places and timers are kept, for the test that nothing is left behind.
     pub(super) fn footprint(&self) -> (usize, usize) {
-        (
-            self.nodes.len().saturating_sub(self.free.len()),
-            self.expiry.len(),
-        )
+        let nodes = self.nodes.len().saturating_sub(self.free.len());
+        let places = nodes.saturating_add(self.owners.left_behind());
+        (places, self.expiry.len())
     }
 
     pub(super) const fn expiry(&self) -> &Expiry {

@@ -251,3 +251,22 @@ fn a_dead_holder_keeps_nobody_from_what_is_released_below_its_lease() {
     let settled = rig.settled().expect("the waiter is served at once");
     assert_eq!((settled.waiter, settled.outcome.is_ok()), (waiter, true));
 }
+
+#[test]
+fn holders_that_come_and_go_leave_nothing_behind() {
+    let mut rig = Rig::sessions();
+    rig.holds("kept", &mcp());
+    for n in 0..100 {
+        let holder = who("many", &format!("s-{n}"));
+        let first = rig.granted("a", &holder);
+        let second = rig.granted("b", &holder);
+        assert_eq!(rig.registry.footprint().0, 3);
+        rig.release("a", first.at).change();
+        // The other lease is the holder's still.
+        assert_eq!(rig.refused("b", &oth()).by(), Some(&holder));
+        rig.release("b", second.at).change();
+        assert_eq!(rig.registry.footprint().0, 1);
+    }
+    assert_eq!(rig.disconnect(&mcp()).len(), 1);
+    assert_eq!(rig.registry.footprint().0, 0);
+}
