@@ -45,10 +45,11 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
 
     /// How many holders without a lease are kept, but for the one that may be.
     pub(super) fn left_behind(&self) -> usize {
-        let idle = |owner: &&Owner<H>| owner.holder.is_some() && owner.first.is_none();
-        let recent = self.owner(self.recent).filter(idle);
-        let all = self.owners.iter().filter(idle).count();
-        all.saturating_sub(usize::from(recent.is_some()))
+        let holds = |owner: &&Owner<H>| owner.first.is_some();
+        let holding = self.owners.iter().filter(holds).count();
+        let recent = self.owner(self.recent).filter(|owner| !holds(owner));
+        let wanted = holding.saturating_add(usize::from(recent.is_some()));
+        self.by_holder.len().saturating_sub(wanted)
     }
 
     fn owner(&self, place: u32) -> Option<&Owner<H>> {
