@@ -9,7 +9,7 @@ use lease_core::RecordClass;
 use crate::busy::{Adopted, AdoptionCause};
 use crate::error::Step;
 use crate::fault::{FaultPoint, Faults};
-use crate::gate::Gate;
+use crate::gate::{Gate, Side};
 use crate::legacy::Legacy;
 use crate::limits::{RECORD_BYTES, RECORD_READ_BYTES};
 use crate::record::{self, Content, LastWriter};
@@ -19,6 +19,8 @@ use crate::sys::{self, FileId, Kind, Opening};
 #[derive(Debug, Default)]
 pub(crate) struct RecordFile {
     own: Option<Own>,
+    /// By which side of the gate the next hold comes in: not by that of the last one.
+    side: Side,
 }
 
 /// The descriptor stays open as long as the file is remembered, so that its inode number cannot be
@@ -169,22 +171,37 @@ impl RecordFile {
         Ok(())
     }
 
-    /// Closes the gate behind us if that is possible at once. Returns whether it was.
-    pub(crate) fn close_gate(&mut self, path: &Path) -> bool {
-        let Some(own) = &mut self.own else {
-            return false;
-        };
+    /// Closes the gate behind us if that is possible at once. Returns whether it was; `None` if there
+    /// is no gate.
+    pub(crate) fn close_gate(&mut self, path: &Path) -> Option<bool> {
+        let own = self.own.as_mut()?;
         if own.gate.is_none() {
             own.gate = Gate::at(path).filter(|gate| gate.is_on(own.file));
         }
-        own.gate.as_ref().is_some_and(Gate::try_close)
+        let is_closed = own.gate.as_ref()?.try_close(self.side)?;
+        if is_closed {
+            self.side = self.side.other();
+        }
+        Some(is_closed)
     }
 
-    /// Keeps a gate that is closed already, if it is one on our record.
-    pub(crate) fn keep_gate(&mut self, gate: Gate) {
+    /// Tells whether there is a gate on our record.
+    pub(crate) fn has_gate(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.gate.is_some())
+    }
+
+    /// Keeps a gate that let us through and is closed behind us, if it is one on our record. Returns
+    /// one that is open now, and not needed.
+    pub(crate) fn keep_gate(&mut self, gate: Gate) -> Option<Gate> {
         match &mut self.own {
-            Some(own) if gate.is_on(own.file) => own.gate = Some(gate),
-            Some(_) | None => gate.open(),
+            Some(own) if gate.is_on(own.file) => {
+                self.side = gate.settle().other();
+                own.gate.replace(gate)
+            }
+            Some(_) | None => {
+                gate.open();
+                Some(gate)
+            }
         }
     }
 

@@ -1,33 +1,83 @@
-//! The gate: who waits is woken by the one who lets go, and nothing more.
+//! The gate: who waits is woken by the one who lets go, in the order in which they came, and nothing
+//! more.
 //!
-//! A holder keeps an advisory lock on the record file and drops it after its release. Waiting for
-//! such a lock cannot be given up at a deadline, so a thread of its own waits, one per path, and
-//! rings a bell. A lock of this kind belongs to an open file, also in a forked child, so that it is
-//! no proof of anything: after every ring the kernel lock decides.
+//! Four bytes, far behind the end of the record, that are locked and never written:
+//!
+//! | byte | who has it |
+//! | --- | --- |
+//! | left, right | the holder one of them, whoever stands first in line the other one |
+//! | middle | the holder |
+//! | line | whoever stands first in line |
+//!
+//! A holder takes the middle and one side by one call. So the first in line has the other side while
+//! somebody holds, and whoever has just held, and comes again by the other side, finds it taken and
+//! stands in line instead of being faster than the one who is being woken.
+//!
+//! Such a lock belongs to an open file, so that a bare `clone` that outlives a holder keeps the gate
+//! shut. So it is no proof of anything: whatever the gate says, the kernel lock decides, and everybody
+//! tries that too.
+//!
+//! Waiting for such a lock cannot be given up at a deadline, so a thread of its own waits, one per
+//! path, and rings a bell.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::limits::DOORMAN_IDLE;
-use crate::sys::{self, Bell, FileId, Kind};
+use crate::sys::{self, Bell, Bytes, FileId, Image, Kind, Unshared};
+
+/// By which side a holder came in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Side {
+    #[default]
+    Left,
+    Right,
+}
+
+impl Side {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Left => Self::Right,
+            Self::Right => Self::Left,
+        }
+    }
+
+    const fn with_middle(self) -> Bytes {
+        match self {
+            Self::Left => bytes(LEFT, 2),
+            Self::Right => bytes(MIDDLE, 2),
+        }
+    }
+}
+
+const LEFT: u32 = 0x4000_0000;
+const MIDDLE: u32 = 0x4000_0001;
+const RIGHT: u32 = 0x4000_0002;
+const LINE: u32 = 0x4000_0003;
+
+const fn bytes(start: u32, count: u32) -> Bytes {
+    Bytes { start, count }
+}
+
+/// How often a side is tried by whoever stands first, while holders come and go.
+const MARKS: u32 = 8;
 
 /// An open file of its own on a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     file: FileId,
-    descriptor: Arc<OwnedFd>,
+    descriptor: Arc<Unshared>,
 }
 
 impl Gate {
     /// Opens the gate at a record's path; `None` if no record is there.
     pub(crate) fn at(path: &Path) -> Option<Self> {
-        let descriptor = sys::open_regular(path).ok()?;
+        let descriptor = sys::open_to_lock(path).ok()?;
         let found = sys::look_at(&descriptor).ok()?;
         (found.kind == Kind::Regular).then(|| Self {
             file: found.id,
-            descriptor: Arc::new(descriptor),
+            descriptor: Arc::new(Unshared::new(descriptor)),
         })
     }
 
@@ -35,14 +85,39 @@ impl Gate {
         self.file == file
     }
 
-    /// Closes it if nobody else has; `true` as well if this very gate is closed already.
-    pub(crate) fn try_close(&self) -> bool {
-        sys::try_gate(&*self.descriptor)
+    /// Closes it behind us, if nobody has it and nobody on this side stands first in line. `None` if
+    /// there are no such locks here.
+    pub(crate) fn try_close(&self, side: Side) -> Option<bool> {
+        sys::try_bytes(&*self.descriptor, side.with_middle())
     }
 
     /// Opens it, which lets the next one through.
     pub(crate) fn open(&self) {
-        sys::leave_gate(&*self.descriptor);
+        sys::free_bytes(&*self.descriptor, bytes(LEFT, 4));
+    }
+
+    /// Whoever was let through holds now, as if it had come in by the left: the next one may stand
+    /// first in line.
+    pub(crate) fn settle(&self) -> Side {
+        sys::free_bytes(&*self.descriptor, bytes(RIGHT, 2));
+        Side::Left
+    }
+
+    /// Waits to be the first in line; `false` if there are no such locks here.
+    fn stand(&self) -> bool {
+        sys::wait_bytes(&*self.descriptor, bytes(LINE, 1))
+    }
+
+    /// Waits, as the first in line, until it is open, and closes it behind us.
+    fn pass(&self) -> bool {
+        for _again in 0..MARKS {
+            let left = sys::try_bytes(&*self.descriptor, bytes(LEFT, 1));
+            let right = sys::try_bytes(&*self.descriptor, bytes(RIGHT, 1));
+            if left == Some(true) || right == Some(true) {
+                break;
+            }
+        }
+        sys::wait_bytes(&*self.descriptor, bytes(LEFT, 3))
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -51,9 +126,14 @@ impl Gate {
 }
 
 /// Waits at a gate on behalf of the first waiter of a path.
+///
+/// # Drop
+///
+/// Its thread ends at once, or when the gate at which it waits is opened.
 #[derive(Debug)]
 pub(crate) struct Doorman {
     desk: Arc<Desk>,
+    image: Image,
 }
 
 #[derive(Debug)]
@@ -67,9 +147,14 @@ struct Desk {
 struct Post {
     /// Where to wait.
     wanted: Option<Gate>,
+    /// Where the thread waits, wanted or not.
+    at: Option<Gate>,
     /// The gate that was passed and is closed behind us.
     passed: Option<Gate>,
+    /// A gate that nobody uses, and that may be used again.
+    spare: Option<Gate>,
     is_running: bool,
+    is_over: bool,
 }
 
 impl Doorman {
@@ -81,6 +166,7 @@ impl Doorman {
                 called: Condvar::new(),
                 bell: Bell::new().ok()?,
             }),
+            image: Image::present(),
         })
     }
 
@@ -94,7 +180,12 @@ impl Doorman {
         if post.wanted.is_some() || post.passed.is_some() {
             return true;
         }
-        let Some(gate) = Gate::at(path) else {
+        if let Some(gate) = post.at.clone() {
+            // Still there on behalf of somebody who has given up: a better place than a new one.
+            post.wanted = Some(gate);
+            return true;
+        }
+        let Some(gate) = post.gate(path) else {
             return false;
         };
         self.desk.bell.quiet();
@@ -120,6 +211,11 @@ impl Doorman {
         self.desk.post().passed.take()
     }
 
+    /// Keeps an open gate for the next time.
+    pub(crate) fn keep(&self, gate: Gate) {
+        self.desk.post().spare = Some(gate);
+    }
+
     /// Nobody waits any more. A gate that is passed later is opened at once.
     pub(crate) fn dismiss(&self) {
         let mut post = self.desk.post();
@@ -127,6 +223,28 @@ impl Doorman {
         if let Some(gate) = post.passed.take() {
             gate.open();
         }
+    }
+}
+
+impl Drop for Doorman {
+    fn drop(&mut self) {
+        if self.image != Image::present() {
+            // The thread is the parent's, and may have had the post when this child was forked.
+            return;
+        }
+        self.dismiss();
+        self.desk.post().is_over = true;
+        self.desk.called.notify_one();
+    }
+}
+
+impl Post {
+    fn gate(&mut self, path: &Path) -> Option<Gate> {
+        let found = sys::identify(path).ok().flatten();
+        let spare = self.spare.take();
+        spare
+            .filter(|spare| found.is_some_and(|(file, _)| spare.is_on(file)))
+            .or_else(|| Gate::at(path))
     }
 }
 
@@ -139,6 +257,10 @@ impl Desk {
         let mut post = self.post();
         loop {
             let Some(gate) = post.wanted.clone() else {
+                if post.is_over {
+                    post.is_running = false;
+                    return;
+                }
                 let outcome = self.called.wait_timeout(post, DOORMAN_IDLE);
                 let (back, time) = outcome.unwrap_or_else(PoisonError::into_inner);
                 post = back;
@@ -148,21 +270,34 @@ impl Desk {
                 }
                 continue;
             };
+            post.at = Some(gate.clone());
             drop(post);
-            let is_passed = sys::wait_gate(&*gate.descriptor);
+            let stands = gate.stand();
+            // Whoever is not wanted any more need not go on to the gate.
+            let is_passed = stands && self.post().wants(&gate) && gate.pass();
             post = self.post();
-            let is_wanted = post.wanted.as_ref().is_some_and(|wanted| wanted.is(&gate));
-            match (is_passed, is_wanted) {
+            post.at = None;
+            match (is_passed, post.wants(&gate)) {
                 (true, true) => {
                     post.wanted = None;
                     post.passed = Some(gate);
                     self.bell.ring();
                 }
-                (true, false) => gate.open(),
-                // This file system has no such locks: the slow beat has to do.
-                (false, true) => post.wanted = None,
-                (false, false) => {}
+                // Without such locks on this file system the slow beat has to do.
+                (false, true) if !stands => post.wanted = None,
+                // Wanted again just now: from the start.
+                (false, true) => gate.open(),
+                (_, false) => {
+                    gate.open();
+                    post.spare = Some(gate);
+                }
             }
         }
+    }
+}
+
+impl Post {
+    fn wants(&self, gate: &Gate) -> bool {
+        self.wanted.as_ref().is_some_and(|wanted| wanted.is(gate))
     }
 }

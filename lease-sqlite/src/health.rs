@@ -15,6 +15,7 @@ use crate::busy::Signed;
 use crate::hold::Granted;
 use crate::record::LastWriter;
 use crate::sweep::Swept;
+use crate::token::HoldToken;
 
 /// Something that happened at a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub enum Happening {
     /// The hold ended.
     Released {
         /// Which.
-        token: Arc<str>,
+        token: HoldToken,
         /// How long it lasted.
         held_for: Duration,
     },

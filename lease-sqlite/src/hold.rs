@@ -13,6 +13,7 @@ use crate::health::{Events, Happening};
 use crate::lock::Shared;
 use crate::record::LastWriter;
 use crate::state::Left;
+use crate::token::HoldToken;
 
 /// Who may enter a hold again without waiting: a thread, unless a lane is passed on explicitly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Lane {
 #[non_exhaustive]
 pub struct Granted {
     /// Names the hold in the record. The same for every entry into it.
-    pub token: Arc<str>,
+    pub token: HoldToken,
     /// How many entries there are, this one included.
     pub depth: u32,
     /// How long was waited; 0 for a re-entry.
@@ -227,7 +228,7 @@ impl Hold {
             return;
         }
         events.tell(Happening::Released {
-            token: Arc::clone(&self.granted.token),
+            token: self.granted.token,
             held_for: left.held_for,
         });
         let held_for = left.held_for.saturating_sub(left.suspended_for);

@@ -72,6 +72,7 @@ mod record;
 mod state;
 mod sweep;
 mod sys;
+mod token;
 mod wait;
 
 pub use lease_core;
@@ -96,4 +97,5 @@ pub use record::LastWriter;
 #[cfg(feature = "test-util")]
 pub use record::testing;
 pub use sweep::Swept;
+pub use token::HoldToken;
 pub use wait::WaitBudget;

@@ -36,3 +36,6 @@ pub(crate) const DOORMAN_IDLE: Duration = Duration::from_secs(5);
 
 /// How often a moved mutex is opened anew within one attempt.
 pub(crate) const REOPENINGS: u32 = 3;
+
+/// How often the kernel lock is tried again within one attempt when it was refused and nobody has it.
+pub(crate) const COLLISIONS: u32 = 3;

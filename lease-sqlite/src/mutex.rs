@@ -4,17 +4,18 @@
 //! file but SQLite, and nothing may close it while a hold is on: POSIX locks belong to the process,
 //! and any close of the file drops them all. So there is one connection per process and path.
 
+use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lease_procfs::Pid;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, ffi};
 
 use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
 use crate::fault::{FaultPoint, Faults};
 use crate::path::Paths;
-use crate::sys::{self, FileId, Kind, Native, SqliteDescriptor};
+use crate::sys::{self, FileId, KernelLook, Kind, Native, SqliteDescriptor};
 
 /// An open mutex.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub(crate) struct MutexFile {
     path: PathBuf,
     file: FileId,
     descriptor: Option<SqliteDescriptor>,
+    /// What SQLite said of the file's version after the last hold, or nothing yet.
+    version: Cell<Option<u32>>,
 }
 
 /// The kernel's answer.
@@ -80,6 +83,7 @@ impl MutexFile {
             path: path.to_owned(),
             file,
             descriptor: SqliteDescriptor::find(file),
+            version: Cell::new(None),
         };
         if mutex.has_moved().map_err(|e| io(path, Step::Open, e))? {
             return Ok(None);
@@ -91,6 +95,21 @@ impl MutexFile {
         }
         mutex.check_header()?;
         Ok(Some(mutex))
+    }
+
+    /// Refuses a mutex that has become something else since the last hold: under the kernel lock, and
+    /// without a system call as long as nobody has written to it.
+    pub(crate) fn check_changed(&self) -> Result<(), AcquireError> {
+        let version = sys::data_version(&self.connection);
+        if version.is_some() && version == self.version.get() {
+            return Ok(());
+        }
+        self.check_header()?;
+        // Files beside it can make SQLite lock something else than what others lock.
+        if let Some(Ok(false)) = self.is_locked() {
+            return Err(not_a_mutex(&self.path, NotAMutex::JournalMode));
+        }
+        Ok(())
     }
 
     /// Refuses what SQLite would read as something else than a plain database. A file of 0 bytes is
@@ -158,6 +177,9 @@ impl MutexFile {
             // A second failure shows in `is_free`.
             let _rolled_back = run(&self.connection, "ROLLBACK");
         }
+        if committed.is_ok() {
+            self.version.set(sys::data_version(&self.connection));
+        }
         committed
     }
 
@@ -183,9 +205,10 @@ impl MutexFile {
         self.descriptor.map(|descriptor| descriptor.is_locked())
     }
 
-    /// Asks the kernel which other process has the lock.
-    pub(crate) fn locked_by(&self) -> Option<Pid> {
-        self.descriptor?.locked_by()
+    /// Asks the kernel whether another process has the lock.
+    pub(crate) fn kernel_look(&self) -> KernelLook {
+        self.descriptor
+            .map_or(KernelLook::Unseen, |descriptor| descriptor.look())
     }
 
     /// The connection, for tests that go behind our back.
@@ -225,6 +248,8 @@ fn connect(path: &Path, also: OpenFlags) -> Result<Connection, rusqlite::Error> 
         | also;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::ZERO)?;
+    // Whatever it is that we refuse stays as it is when it is closed.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
 

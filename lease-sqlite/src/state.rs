@@ -17,13 +17,14 @@ use crate::fence::{self, Adoption, Look, RecordFile};
 use crate::gate::Gate;
 use crate::health::{Incident, Incidents};
 use crate::hold::Granted;
-use crate::limits::{RECORD_BYTES, REOPENINGS};
+use crate::limits::{COLLISIONS, RECORD_BYTES, REOPENINGS};
 use crate::mutex::{Begun, MutexFile};
 use crate::options::Settings;
 use crate::path::Paths;
 use crate::record::{self, LastWriter, Signature};
 use crate::sweep::{self, Found, Swept};
-use crate::sys;
+use crate::sys::{self, KernelLook};
+use crate::token::HoldToken;
 
 /// The lock of one path.
 #[derive(Debug, Default)]
@@ -53,7 +54,7 @@ struct Held {
     number: u64,
     lane: u64,
     depth: u32,
-    token: Arc<str>,
+    token: HoldToken,
     since: Duration,
     /// How long the budget was suspended, and since when it is.
     suspended_for: Duration,
@@ -88,6 +89,17 @@ pub(crate) struct Request<'a> {
     pub(crate) lane: u64,
 }
 
+/// How much an attempt makes of those who wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Gives way to whoever stands in line elsewhere.
+    InTurn,
+    /// Tries whatever the gate says.
+    Now,
+    /// Was let through by the gate, which is closed behind us.
+    Passed,
+}
+
 /// What came of one attempt.
 #[derive(Debug)]
 pub(crate) enum Attempt {
@@ -102,6 +114,9 @@ pub(crate) struct InTheWay {
     pub(crate) holder: Option<LastWriter>,
     pub(crate) size: Option<u64>,
     pub(crate) locked_by: Option<Pid>,
+    /// Whether anybody has the kernel lock. If nobody has, somebody is just being woken, or the gate
+    /// is shut for nothing.
+    pub(crate) kernel: KernelLook,
     /// To be told, once.
     pub(crate) incident: Option<Box<Incident>>,
 }
@@ -130,21 +145,39 @@ impl State {
         self.has_seen_peer
     }
 
-    /// Keeps the gate that let the present hold through.
-    pub(crate) fn keep_gate(&mut self, gate: Gate) {
-        self.record.keep_gate(gate);
+    /// Keeps the gate that let the present hold through. Returns one that is not needed.
+    pub(crate) fn keep_gate(&mut self, gate: Gate) -> Option<Gate> {
+        self.record.keep_gate(gate)
     }
 
     /// Tries once; never waits.
-    pub(crate) fn attempt(&mut self, request: Request<'_>) -> Result<Attempt, AcquireError> {
-        match &mut self.hold {
-            Some(held) if held.lane == request.lane => {
-                held.depth = held.depth.saturating_add(1);
-                return Ok(Attempt::Granted(held.number, held.granted()));
-            }
-            Some(_) => return Ok(Attempt::Busy(self.busy(request))),
-            None => {}
+    pub(crate) fn attempt(
+        &mut self,
+        request: Request<'_>,
+        manner: Manner,
+    ) -> Result<Attempt, AcquireError> {
+        if let Some((number, granted)) = self.enter_again(request.lane) {
+            return Ok(Attempt::Granted(number, granted));
         }
+        if self.hold.is_some() {
+            return Ok(Attempt::Busy(self.busy(request)));
+        }
+        self.ready(request.paths)?;
+        if manner != Manner::Passed {
+            let is_closed = self.record.close_gate(&request.paths.record);
+            if is_closed == Some(false) && manner == Manner::InTurn {
+                return Ok(Attempt::Busy(self.busy(request)));
+            }
+        }
+        let outcome = self.attempt_kernel(request);
+        if !matches!(outcome, Ok(Attempt::Granted(..))) {
+            self.record.open_gate();
+        }
+        outcome
+    }
+
+    /// Tries the kernel lock, and signs.
+    fn attempt_kernel(&mut self, request: Request<'_>) -> Result<Attempt, AcquireError> {
         let mut repairs = Repairs::default();
         for _again in 0..=REOPENINGS {
             self.ready(request.paths)?;
@@ -168,6 +201,9 @@ impl State {
                 Err(error) => {
                     // The first error is the one that tells why.
                     let _outcome = self.give_back();
+                    if matches!(error, AcquireError::NotAMutex { .. }) {
+                        self.mutex = None;
+                    }
                     return Err(error);
                 }
             }
@@ -213,6 +249,13 @@ impl State {
         // If it fails, the caller closes the connection.
         let _outcome = mutex.roll_back();
         swept
+    }
+
+    /// Enters the hold of a lane again, if the lane has one.
+    pub(crate) fn enter_again(&mut self, lane: u64) -> Option<(u64, Granted)> {
+        let held = self.hold.as_mut().filter(|held| held.lane == lane)?;
+        held.depth = held.depth.saturating_add(1);
+        Some((held.number, held.granted()))
     }
 
     /// Adds an entry to a hold, and returns how many there are.
@@ -299,12 +342,21 @@ impl State {
             .map_err(|(step, source)| io(&paths.record, step, source))
     }
 
-    /// Tries the kernel lock once.
+    /// Tries the kernel lock.
+    ///
+    /// SQLite takes it in steps, and two who try at once can refuse each other: busy, and nobody has
+    /// it. So whoever is refused by nobody tries again, a few times.
     fn begin(&mut self, paths: &Paths) -> Result<Begun, AcquireError> {
-        match &self.mutex {
-            Some(mutex) => mutex.begin(&paths.record, &mut self.faults),
-            None => Ok(Begun::Busy),
+        let Some(mutex) = &self.mutex else {
+            return Ok(Begun::Busy);
+        };
+        for _again in 0..COLLISIONS {
+            let begun = mutex.begin(&paths.record, &mut self.faults)?;
+            if begun == Begun::Taken || mutex.kernel_look() != KernelLook::Free {
+                return Ok(begun);
+            }
         }
+        Ok(Begun::Busy)
     }
 
     /// Looks at both files under the kernel lock, and signs.
@@ -319,6 +371,9 @@ impl State {
         let moved = self.mutex.as_ref().map(MutexFile::has_moved);
         if moved.transpose().map_err(fence)?.unwrap_or(true) {
             return Ok(Fenced::MutexMoved);
+        }
+        if let Some(mutex) = &self.mutex {
+            mutex.check_changed()?;
         }
         let failed = |(step, source)| io(&paths.record, step, source);
         let at = |step| move |source| (step, source);
@@ -361,7 +416,10 @@ impl State {
             }
         }
         let held = self.sign(request).map_err(failed)?;
-        self.record.close_gate(&paths.record);
+        if !self.record.has_gate() {
+            // The record is a new one, and so is its gate.
+            let _closed = self.record.close_gate(&paths.record);
+        }
         Ok(Fenced::Passed(held))
     }
 
@@ -373,7 +431,7 @@ impl State {
             return Err(write(std::io::ErrorKind::NotFound.into()));
         };
         let number = self.holds.saturating_add(1);
-        let token = format!("{}:{number}", own.launch);
+        let token = HoldToken::new(&own.launch, number);
         let settings = request.settings;
         let signature = Signature {
             pid: own.pid,
@@ -396,7 +454,7 @@ impl State {
             number,
             lane: request.lane,
             depth: 1,
-            token: Arc::from(token),
+            token,
             since: settings.timing.now(),
             suspended_for: Duration::ZERO,
             pauses: 0,
@@ -430,7 +488,7 @@ impl State {
     }
 
     /// Says who is in the way of the kernel lock, as far as can be seen now.
-    fn busy(&mut self, request: Request<'_>) -> Box<InTheWay> {
+    pub(crate) fn busy(&mut self, request: Request<'_>) -> Box<InTheWay> {
         let Request {
             paths, settings, ..
         } = request;
@@ -438,9 +496,20 @@ impl State {
         self.has_seen_peer |= holder
             .as_ref()
             .is_some_and(|holder| holder.identity.is_none());
-        let locked_by = self.mutex.as_ref().and_then(MutexFile::locked_by);
+        // A process is not shown its own locks.
+        let kernel = match &self.mutex {
+            _ if self.hold.is_some() => KernelLook::Held(None),
+            Some(mutex) => mutex.kernel_look(),
+            None => KernelLook::Unseen,
+        };
+        let locked_by = match kernel {
+            KernelLook::Held(pid) => pid,
+            KernelLook::Free | KernelLook::Unseen => None,
+        };
         let now = settings.timing.now();
-        let is_same = self.looks.look(holder.as_ref(), now, settings.poll);
+        // Whoever wrote a record and let go is no holder, however often it is looked at.
+        let is_same =
+            kernel != KernelLook::Free && self.looks.look(holder.as_ref(), now, settings.poll);
         // The kernel's word goes before a name plate.
         let contradicts =
             locked_by.is_some_and(|pid| holder.as_ref().is_some_and(|holder| holder.pid != pid));
@@ -464,6 +533,7 @@ impl State {
             holder,
             size: None,
             locked_by,
+            kernel,
             incident,
         })
     }
@@ -482,6 +552,7 @@ impl State {
             holder: look.writer,
             size: look.size,
             locked_by: None,
+            kernel: KernelLook::Unseen,
             incident,
         }
     }
@@ -513,6 +584,7 @@ impl State {
             holder: fence::last_writer(&request.paths.record),
             size: None,
             locked_by: None,
+            kernel: KernelLook::Unseen,
             incident: None,
         })
     }
@@ -535,7 +607,7 @@ impl State {
 impl Held {
     fn granted(&self) -> Granted {
         Granted {
-            token: Arc::clone(&self.token),
+            token: self.token,
             depth: self.depth,
             waited: Duration::ZERO,
             contended: false,

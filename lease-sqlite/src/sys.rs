@@ -11,14 +11,15 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lease_procfs::Pid;
+use lease_procfs::{LaunchId, Pid};
+use rusqlite::{Connection, ffi};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
-use rustix::process::{Flock, FlockOffsetType, FlockType, PidfdFlags};
+use rustix::process::PidfdFlags;
 
 /// Which file: equal only for one inode of one device.
 ///
@@ -137,8 +138,17 @@ pub(crate) fn open(path: &Path, opening: Opening) -> io::Result<OwnedFd> {
 /// Opens a regular file for reading. Anything else is not opened at all: to open a device can do
 /// things.
 pub(crate) fn open_regular(path: &Path) -> io::Result<OwnedFd> {
+    open_if_regular(path, Opening::ReadOnly)
+}
+
+/// Opens a regular file to lock bytes of it, which only a writer may.
+pub(crate) fn open_to_lock(path: &Path) -> io::Result<OwnedFd> {
+    open_if_regular(path, Opening::Existing)
+}
+
+fn open_if_regular(path: &Path, opening: Opening) -> io::Result<OwnedFd> {
     match identify(path)? {
-        Some((_, Kind::Regular)) => open(path, Opening::ReadOnly),
+        Some((_, Kind::Regular)) => open(path, opening),
         Some((_, Kind::Directory | Kind::Other)) => Err(io::ErrorKind::InvalidInput.into()),
         None => Err(io::ErrorKind::NotFound.into()),
     }
@@ -179,26 +189,70 @@ pub(crate) fn set_size(file: impl AsFd, bytes: u64) -> io::Result<()> {
     Ok(rustix::fs::ftruncate(file, bytes)?)
 }
 
-/// Takes the gate without waiting; `false` if somebody else has it or it cannot be had.
-pub(crate) fn try_gate(file: impl AsFd) -> bool {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+/// Bytes of a file that are locked, not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    pub(crate) start: u32,
+    pub(crate) count: u32,
 }
 
-/// Gives the gate back. Whoever waits at it is woken by the kernel.
-pub(crate) fn leave_gate(file: impl AsFd) {
+/// Locks bytes of an open file without waiting; `false` if somebody else has them, `None` if they
+/// cannot be locked.
+pub(crate) fn try_bytes(file: impl AsFd, bytes: Bytes) -> Option<bool> {
+    match set_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK, bytes) {
+        Ok(()) => Some(true),
+        Err(error) => {
+            let code = error.raw_os_error();
+            matches!(code, Some(libc::EAGAIN | libc::EACCES)).then_some(false)
+        }
+    }
+}
+
+/// Unlocks bytes of an open file. Whoever waits for them is woken by the kernel.
+pub(crate) fn free_bytes(file: impl AsFd, bytes: Bytes) {
     // It cannot fail for an open descriptor, and nothing depends on it: the gate only wakes.
-    let _outcome = rustix::fs::flock(file, FlockOperation::Unlock);
+    let _outcome = set_lock(file, libc::F_OFD_SETLK, libc::F_UNLCK, bytes);
 }
 
-/// Waits at the gate until it is ours; `false` if there are no such locks here.
-pub(crate) fn wait_gate(file: impl AsFd) -> bool {
+/// Waits until bytes of an open file are ours; `false` if there are no such locks here.
+pub(crate) fn wait_bytes(file: impl AsFd, bytes: Bytes) -> bool {
     loop {
-        match rustix::fs::flock(file.as_fd(), FlockOperation::LockExclusive) {
+        match set_lock(file.as_fd(), libc::F_OFD_SETLKW, libc::F_WRLCK, bytes) {
             Ok(()) => return true,
-            Err(Errno::INTR) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return false,
         }
     }
+}
+
+/// Such a lock belongs to the open file, so that another descriptor of this process meets it too.
+fn set_lock(
+    file: impl AsFd,
+    command: libc::c_int,
+    kind: libc::c_int,
+    bytes: Bytes,
+) -> io::Result<()> {
+    let wanted = byte_range(kind, bytes);
+    // SAFETY: the descriptor is open and the pointer is to a flock, as these commands want it.
+    let answer = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &raw const wanted) };
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn byte_range(kind: libc::c_int, bytes: Bytes) -> libc::flock {
+    // SAFETY: all zeroes is a valid flock.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = short(kind);
+    range.l_whence = short(libc::SEEK_SET);
+    range.l_start = bytes.start.into();
+    range.l_len = bytes.count.into();
+    range
+}
+
+fn short(number: libc::c_int) -> libc::c_short {
+    number.try_into().unwrap_or(libc::c_short::MAX)
 }
 
 /// Something that one thread rings and another one hears while it waits for other things too.
@@ -228,16 +282,18 @@ pub(crate) fn watch(pid: Pid) -> Option<OwnedFd> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Waits for a ring, for the end of a process, or until the time is over. It may return early.
-pub(crate) fn wait_any(bell: &Bell, process: Option<&OwnedFd>, time: Duration) {
+/// Waits for a ring, for the end of a process, or until the time is over. Returns whether it ended
+/// before that, perhaps for nothing.
+pub(crate) fn wait_any(bell: Option<&Bell>, process: Option<&OwnedFd>, time: Duration) -> bool {
     let timeout = Timespec {
         tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),
     };
-    let mut events = vec![PollFd::new(&bell.0, PollFlags::IN)];
-    events.extend(process.map(|process| PollFd::new(process, PollFlags::IN)));
+    let bell = bell.map(|bell| &bell.0);
+    let waited = [bell, process].into_iter().flatten();
+    let mut events: Vec<_> = waited.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     // A signal ends it early, and whoever waits looks again.
-    let _outcome = poll(&mut events, Some(&timeout));
+    poll(&mut events, Some(&timeout)) != Ok(0)
 }
 
 /// What a file system is called, by its number.
@@ -272,8 +328,22 @@ pub(crate) struct SqliteDescriptor {
 }
 
 /// The bytes on which SQLite takes its locks: pending, reserved, and 510 shared ones.
-const LOCK_BYTES_START: u64 = 0x4000_0000;
-const LOCK_BYTES: u64 = 512;
+const LOCK_BYTES: Bytes = Bytes {
+    start: 0x4000_0000,
+    count: 512,
+};
+
+/// What the kernel says of SQLite's lock bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KernelLook {
+    /// Nobody has any of them.
+    Free,
+    /// This process has. `None` if that is ourselves, or if its number means nothing in our pid
+    /// namespace.
+    Held(Option<Pid>),
+    /// It cannot be asked.
+    Unseen,
+}
 
 impl SqliteDescriptor {
     /// Finds the descriptor of a file that SQLite has open in this process.
@@ -316,61 +386,190 @@ impl SqliteDescriptor {
     /// A query for open-file-description locks conflicts with every POSIX lock, our own too, so
     /// that it shows whether a stray close has dropped it.
     pub(crate) fn is_locked(&self) -> io::Result<bool> {
+        // Somebody else may have got it meanwhile.
+        let found = self.meets(libc::F_RDLCK)?;
+        Ok(found.is_some_and(|owner| owner == self.owner))
+    }
+
+    /// Asks the kernel whether anybody has a lock on SQLite's lock bytes.
+    pub(crate) fn look(&self) -> KernelLook {
+        match self.meets(libc::F_WRLCK) {
+            Ok(None) => KernelLook::Free,
+            // Another connection of this process, behind our back.
+            Ok(Some(owner)) if owner == self.owner => KernelLook::Held(None),
+            Ok(Some(owner)) => KernelLook::Held(Pid::new(owner.into()).ok()),
+            Err(_) => KernelLook::Unseen,
+        }
+    }
+
+    /// Returns whose lock on SQLite's lock bytes a lock of this kind would meet.
+    fn meets(&self, kind: libc::c_int) -> io::Result<Option<libc::pid_t>> {
         let fd = self.borrow().ok_or(io::ErrorKind::NotFound)?;
-        let short = |number: i32| number.try_into().unwrap_or(libc::c_short::MAX);
-        // SAFETY: all zeroes is a valid flock.
-        let mut query: libc::flock = unsafe { std::mem::zeroed() };
-        query.l_type = short(libc::F_RDLCK);
-        query.l_whence = short(libc::SEEK_SET);
-        query.l_start = LOCK_BYTES_START.cast_signed();
-        query.l_len = LOCK_BYTES.cast_signed();
+        let mut query = byte_range(kind, LOCK_BYTES);
         // SAFETY: the descriptor is open and the pointer is to a flock, as F_OFD_GETLK wants it.
         let answer = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut query) };
         if answer == -1 {
             return Err(io::Error::last_os_error());
         }
-        // Somebody else may have got it meanwhile.
-        Ok(query.l_type == short(libc::F_WRLCK) && query.l_pid == self.owner)
+        Ok((query.l_type != short(libc::F_UNLCK)).then_some(query.l_pid))
     }
+}
 
-    /// Asks the kernel which other process has a lock on SQLite's lock bytes.
-    ///
-    /// `None`: nobody, or somebody whose number means nothing in our pid namespace.
-    pub(crate) fn locked_by(&self) -> Option<Pid> {
-        let fd = self.borrow()?;
-        let query = Flock {
-            start: LOCK_BYTES_START,
-            length: LOCK_BYTES,
-            pid: None,
-            typ: FlockType::WriteLock,
-            offset_type: FlockOffsetType::Set,
-        };
-        let found = rustix::process::fcntl_getlk(fd, &query).ok()??;
-        Pid::new(found.pid?.as_raw_nonzero().get().into()).ok()
-    }
+/// Returns a number that changes when the file behind a connection was changed by somebody else, as
+/// far as a transaction has seen. No system call. `None` if SQLite does not say.
+pub(crate) fn data_version(connection: &Connection) -> Option<u32> {
+    let mut version: libc::c_uint = 0;
+    // SAFETY: the connection is open for the length of the call, and this request writes one
+    // unsigned number, as `sqlite3.h` says.
+    let code = unsafe {
+        ffi::sqlite3_file_control(
+            connection.handle(),
+            c"main".as_ptr(),
+            ffi::SQLITE_FCNTL_DATA_VERSION,
+            (&raw mut version).cast(),
+        )
+    };
+    (code == ffi::SQLITE_OK).then_some(version)
 }
 
 /// Counts forks: a value made under another count belongs to an ancestor.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// Which process, among the forks of one program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Image(u64);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image {
+    /// Another one in every forked child, also of a bare `clone`; not on every kernel.
+    launch: Option<LaunchId>,
+    /// Another one after `fork` of the C library.
+    forks: u64,
+}
 
 impl Image {
-    /// Returns the present one. One load after the first call.
+    /// Returns the present one. Some loads after the first call.
     pub(crate) fn present() -> Self {
         static WATCH: Once = Once::new();
         WATCH.call_once(|| {
-            // SAFETY: the handler adds to one atomic, which is sound in a forked child.
-            unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
+            // SAFETY: the handler touches atomics and closes descriptors, which is sound in a forked
+            // child.
+            unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
         });
-        Self(FORKS.load(Ordering::Relaxed))
+        Self {
+            launch: LaunchId::current(),
+            forks: FORKS.load(Ordering::Relaxed),
+        }
     }
 }
 
-extern "C" fn count_fork() {
+impl PartialEq for Image {
+    fn eq(&self, other: &Self) -> bool {
+        let launches = self.launch.zip(other.launch);
+        self.forks == other.forks && launches.is_none_or(|(one, two)| one == two)
+    }
+}
+
+extern "C" fn after_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    let mut block = Some(&FIRST);
+    while let Some(places) = block {
+        for place in &places.numbers {
+            let number = place.swap(FREE, Ordering::Relaxed);
+            if number != FREE {
+                // SAFETY: the number is that of an `Unshared` of the parent, which nobody in this
+                // child uses or closes.
+                unsafe { libc::close(number) };
+            }
+        }
+        block = places.next();
+    }
+}
+
+/// A descriptor whose locks end with this process even if a forked child outlives it: the child
+/// closes its copy at once. Only a bare `clone` keeps one.
+#[derive(Debug)]
+pub(crate) struct Unshared {
+    descriptor: Native<OwnedFd>,
+    place: &'static AtomicI32,
+}
+
+impl Unshared {
+    pub(crate) fn new(descriptor: OwnedFd) -> Self {
+        // The handler first: from here on a child closes it.
+        let descriptor = Native::new(descriptor);
+        let place = FIRST.take(descriptor.as_raw_fd());
+        Self { descriptor, place }
+    }
+}
+
+impl AsFd for Unshared {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Unshared {
+    fn drop(&mut self) {
+        if self.descriptor.image == Image::present() {
+            // Before it is closed: the number could be another file's when a child looks.
+            self.place.store(FREE, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Descriptors that a forked child closes. It grows and never shrinks, and has no lock that another
+/// thread could hold at the moment of a fork.
+struct Block {
+    numbers: [AtomicI32; 32],
+    next: AtomicPtr<Self>,
+}
+
+const FREE: RawFd = -1;
+
+static FIRST: Block = Block::new();
+
+impl Block {
+    const fn new() -> Self {
+        Self {
+            numbers: [const { AtomicI32::new(FREE) }; 32],
+            next: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    fn next(&self) -> Option<&'static Self> {
+        // SAFETY: the pointer is null or that of a block that was leaked in `another`.
+        unsafe { self.next.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Puts a number into a free place.
+    fn take(&'static self, number: RawFd) -> &'static AtomicI32 {
+        let mut block = self;
+        loop {
+            let is_taken = |place: &&AtomicI32| {
+                let order = Ordering::Relaxed;
+                place.compare_exchange(FREE, number, order, order).is_ok()
+            };
+            if let Some(place) = block.numbers.iter().find(is_taken) {
+                return place;
+            }
+            block = block.next().unwrap_or_else(|| block.another());
+        }
+    }
+
+    /// Adds a block, unless another thread was faster.
+    fn another(&self) -> &'static Self {
+        let made: *mut Self = Box::leak(Box::new(Self::new()));
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        match (self.next).compare_exchange(std::ptr::null_mut(), made, order.0, order.1) {
+            // SAFETY: it was leaked just now and lives for ever.
+            Ok(_null) => unsafe { &*made },
+            Err(theirs) => {
+                // SAFETY: `made` was not published; `theirs` was, and lives for ever.
+                unsafe {
+                    drop(Box::from_raw(made));
+                    &*theirs
+                }
+            }
+        }
+    }
 }
 
 /// A value that is dropped only by the process that made it; a forked child leaves it alone.

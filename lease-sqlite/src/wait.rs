@@ -15,8 +15,8 @@ use crate::hold::{Granted, Hold, Lane, Telling};
 use crate::limits::{HANDOVERS_IN_A_ROW, IMPATIENCE};
 use crate::lock::Shared;
 use crate::options::Settings;
-use crate::state::{Attempt, InTheWay, Request};
-use crate::sys;
+use crate::state::{Attempt, InTheWay, Manner, Request};
+use crate::sys::{self, KernelLook};
 
 /// How long a caller is ready to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,10 @@ impl Line {
         self.queue().waiting.len()
     }
 
+    fn is_waited_in(&self) -> bool {
+        !self.queue().waiting.is_empty()
+    }
+
     fn doorman(&self) -> Option<&Doorman> {
         self.doorman.get_or_init(Doorman::new).as_ref()
     }
@@ -87,6 +91,10 @@ impl<'a> Place<'a> {
         queue.next = number.saturating_add(1);
         queue.waiting.push_back(number);
         Self { line, number }
+    }
+
+    fn is_first(&self) -> bool {
+        self.line.queue().waiting.front() == Some(&self.number)
     }
 
     /// Waits until everybody ahead is gone, or the time is over. Returns whether it is first.
@@ -125,6 +133,15 @@ impl Drop for Place<'_> {
     }
 }
 
+/// Why a wait outside ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    /// The time was over, and the gate is still shut.
+    None,
+    /// Anything else: it is worth a try.
+    Other,
+}
+
 /// One caller who waits.
 struct Waiter<'a> {
     shared: &'a Arc<Shared>,
@@ -160,18 +177,30 @@ pub(crate) fn acquire(
         passed: None,
         patience: IMPATIENCE,
     };
-    // Bound first: a guard in the head of a `match` would live to its end, across every wait.
-    let first = shared.state().attempt(request)?;
+    let has_turns = !settings.is_timing_given && budget != WaitBudget::NOW;
+    // Bound first: a guard in the head of a condition would live to its end, across every wait.
+    let first = if has_turns && shared.line.is_waited_in() {
+        let again = shared.state().enter_again(request.lane);
+        again.map(|(number, granted)| Attempt::Granted(number, granted))
+    } else {
+        let manner = if has_turns {
+            Manner::InTurn
+        } else {
+            Manner::Now
+        };
+        Some(shared.state().attempt(request, manner)?)
+    };
     match first {
-        Attempt::Granted(number, granted) => Ok(waiter.hold(number, granted)),
-        Attempt::Busy(mut in_the_way) => {
+        Some(Attempt::Granted(number, granted)) => Ok(waiter.hold(number, granted)),
+        Some(Attempt::Busy(mut in_the_way)) => {
             waiter.tell(&mut in_the_way);
             if settings.is_timing_given {
                 waiter.poll(in_the_way)
             } else {
-                waiter.stand(in_the_way)
+                waiter.stand(Some(in_the_way))
             }
         }
+        None => waiter.stand(None),
     }
 }
 
@@ -179,14 +208,12 @@ impl Waiter<'_> {
     /// Tries at 0, poll, 2 poll, .. and at the deadline.
     fn poll(&mut self, mut in_the_way: Box<InTheWay>) -> Result<Hold, AcquireError> {
         loop {
-            let left = self.left();
-            if left.is_some_and(|left| left.is_zero()) {
+            if self.is_over() {
                 return Err(self.refused(*in_the_way));
             }
-            self.settings
-                .timing
-                .sleep(at_most(self.settings.poll, left));
-            in_the_way = match self.try_again(None)? {
+            let time = at_most(self.settings.poll, self.left());
+            self.settings.timing.sleep(time);
+            in_the_way = match self.try_again()? {
                 Ok(hold) => return Ok(hold),
                 Err(in_the_way) => in_the_way,
             };
@@ -194,92 +221,136 @@ impl Waiter<'_> {
     }
 
     /// Waits in the line of this process, and as its first one for a sign from outside.
-    fn stand(&mut self, mut in_the_way: Box<InTheWay>) -> Result<Hold, AcquireError> {
-        if self.left().is_some_and(|left| left.is_zero()) {
+    fn stand(&mut self, mut seen: Option<Box<InTheWay>>) -> Result<Hold, AcquireError> {
+        if self.is_over()
+            && let Some(in_the_way) = seen
+        {
             return Err(self.refused(*in_the_way));
         }
         let place = Place::join(&self.shared.line);
         loop {
-            let mut passed = None;
-            if place.wait_turn(self.left()) {
-                passed = self.wait_outside(&in_the_way);
+            if !place.is_first() {
+                // What was seen is old by the time of our turn.
+                seen = None;
             }
-            in_the_way = match self.try_again(passed)? {
+            if place.wait_turn(self.left()) {
+                let in_the_way = seen.take().unwrap_or_else(|| self.look());
+                if self.wait_outside(&in_the_way) == Sign::None && !self.is_over() {
+                    let in_the_way = self.look();
+                    if matches!(in_the_way.kernel, KernelLook::Held(_)) {
+                        // An attempt would be in vain, and in the way of others.
+                        seen = Some(in_the_way);
+                        continue;
+                    }
+                }
+            }
+            let in_the_way = match self.try_again()? {
                 Ok(hold) => return Ok(hold),
                 Err(in_the_way) => in_the_way,
             };
-            if self.left().is_some_and(|left| left.is_zero()) {
+            if self.is_over() {
                 return Err(self.refused(*in_the_way));
             }
+            seen = Some(in_the_way);
         }
     }
 
+    /// Looks who is in the way, and tries nothing.
+    fn look(&self) -> Box<InTheWay> {
+        let mut in_the_way = self.shared.state().busy(self.request);
+        self.tell(&mut in_the_way);
+        in_the_way
+    }
+
     /// Waits for the gate, the end of the holder, or the next beat.
-    fn wait_outside(&mut self, in_the_way: &InTheWay) -> Option<Gate> {
-        let line = &self.shared.line;
+    fn wait_outside(&mut self, in_the_way: &InTheWay) -> Sign {
         let poll = at_most(self.settings.poll, self.left());
-        let Some(doorman) = line.doorman() else {
+        let Some(doorman) = self.shared.line.doorman() else {
             self.settings.timing.sleep(poll);
-            return None;
+            return Sign::Other;
         };
         let holder = in_the_way.locked_by.and_then(sys::watch);
-        if let Some(gate) = self.passed.take() {
+        if self.passed.is_some() {
             // Somebody came in beside the gate, and will not ring when leaving.
             let time = at_most(self.patience, Some(poll));
             self.patience = self.patience.saturating_mul(2);
-            sys::wait_any(doorman.bell(), holder.as_ref(), time);
-            return Some(gate);
+            sys::wait_any(None, holder.as_ref(), time);
+            return Sign::Other;
         }
         let is_kernel = matches!(in_the_way.reason, BusyReason::Kernel(_));
         let has_gate = is_kernel && doorman.go(&self.request.paths.record);
-        let time = if has_gate {
+        // Nobody holds, or somebody who is gone: whoever is being woken now needs less than a poll.
+        let is_seen = holder.is_some() || in_the_way.locked_by.is_none();
+        let is_steady = is_seen && in_the_way.kernel != KernelLook::Free;
+        let time = if has_gate && is_steady {
             at_most(jittered(self.settings.beat), self.left())
         } else {
             poll
         };
-        sys::wait_any(doorman.bell(), holder.as_ref(), time);
-        let passed = doorman.passed()?;
-        self.patience = IMPATIENCE;
-        let in_a_row = line.in_a_row.fetch_add(1, Ordering::Relaxed);
-        if in_a_row >= HANDOVERS_IN_A_ROW && self.shared.state().has_seen_peer() {
-            line.in_a_row.store(0, Ordering::Relaxed);
-            // The others of us stay behind the gate meanwhile.
-            self.settings
-                .timing
-                .sleep(at_most(self.settings.poll, self.left()));
+        let is_signed = sys::wait_any(Some(doorman.bell()), holder.as_ref(), time);
+        self.passed = doorman.passed();
+        if self.passed.is_some() {
+            self.patience = IMPATIENCE;
+            self.leave_room();
+            Sign::Other
+        } else if is_signed || !has_gate {
+            Sign::Other
+        } else {
+            Sign::None
         }
-        Some(passed)
+    }
+
+    /// Leaves a poll interval free for peers now and then, where there are any.
+    fn leave_room(&self) {
+        let in_a_row = self.shared.line.in_a_row.fetch_add(1, Ordering::Relaxed);
+        if in_a_row >= HANDOVERS_IN_A_ROW && self.shared.state().has_seen_peer() {
+            self.shared.line.in_a_row.store(0, Ordering::Relaxed);
+            // The others of us stay behind the gate meanwhile.
+            let time = at_most(self.settings.poll, self.left());
+            self.settings.timing.sleep(time);
+        }
     }
 
     /// Tries once more, perhaps let through by the gate.
-    fn try_again(
-        &mut self,
-        passed: Option<Gate>,
-    ) -> Result<Result<Hold, Box<InTheWay>>, AcquireError> {
+    fn try_again(&mut self) -> Result<Result<Hold, Box<InTheWay>>, AcquireError> {
+        let manner = if self.passed.is_some() {
+            Manner::Passed
+        } else {
+            Manner::Now
+        };
         let mut state = self.shared.state();
-        let outcome = state.attempt(self.request);
-        match (passed, &outcome) {
-            (Some(gate), Ok(Attempt::Granted(..))) => state.keep_gate(gate),
-            (Some(gate), Ok(Attempt::Busy(in_the_way)))
-                if matches!(in_the_way.reason, BusyReason::Kernel(_)) =>
-            {
-                self.passed = Some(gate);
-            }
-            (Some(gate), _) => gate.open(),
-            (None, _) => {}
-        }
-        drop(state);
-        match outcome? {
+        match state.attempt(self.request, manner)? {
             Attempt::Granted(number, mut granted) => {
+                let spare = self.passed.take().and_then(|gate| state.keep_gate(gate));
+                drop(state);
+                if let (Some(spare), Some(doorman)) = (spare, self.shared.line.doorman()) {
+                    doorman.keep(spare);
+                }
                 granted.contended = true;
                 granted.waited = self.waited();
                 Ok(Ok(self.hold(number, granted)))
             }
             Attempt::Busy(mut in_the_way) => {
+                drop(state);
+                if !matches!(in_the_way.reason, BusyReason::Kernel(_)) {
+                    // Not for a holder, so that it may be long.
+                    self.give_up_gate();
+                }
                 self.tell(&mut in_the_way);
                 Ok(Err(in_the_way))
             }
         }
+    }
+
+    /// Lets the next one through.
+    fn give_up_gate(&mut self) {
+        if let Some(gate) = self.passed.take() {
+            gate.open();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
     }
 
     fn hold(&self, number: u64, granted: Granted) -> Hold {
@@ -320,10 +391,7 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        // Whoever gives up lets the next one through.
-        if let Some(gate) = self.passed.take() {
-            gate.open();
-        }
+        self.give_up_gate();
     }
 }
 

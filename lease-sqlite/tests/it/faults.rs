@@ -118,7 +118,8 @@ fn only_plain_busy_is_contention() {
         assert_eq!((step, source.code), (Step::Begin, expected));
     }
     lock.inject(FaultPoint::Begin, ffi::SQLITE_BUSY);
-    assert!(matches!(now(&lock), Err(AcquireError::Busy(_))));
+    // Refused once, and nobody holds: two who tried at once. It tries again.
+    assert!(now(&lock).is_ok());
     now(&lock).unwrap().release().unwrap();
 }
 
