@@ -48,6 +48,8 @@
 mod acquire;
 mod authority;
 mod clock;
+#[cfg(all(feature = "procfs", target_os = "linux"))]
+mod deaths;
 mod error;
 mod events;
 mod guard;
@@ -65,17 +67,21 @@ mod sys;
 mod table;
 
 pub use lease_core;
+#[cfg(feature = "procfs")]
+pub use lease_procfs;
 
 pub use acquire::{Acquire, AcquireFuture, AsResource};
 pub use authority::{Authority, AuthorityError, BoxError, BoxFuture, Reply, ShutdownReport};
 pub use clock::{Alarm, AlarmClock, AlarmError, SystemClock};
 #[cfg(feature = "test-util")]
 pub use clock::{ManualClock, TokioClock};
+#[cfg(all(feature = "procfs", target_os = "linux"))]
+pub use deaths::{DeathsError, ProcDeaths};
 pub use error::{AcquireError, LeaseError, ReleaseError, RunError};
 pub use events::{Event, EventSource, Events};
 pub use guard::{LeaseGuard, Released};
 pub use leases::{ConnectError, Leases, Session};
-pub use liveness::{AsyncHolderLiveness, Blocking};
+pub use liveness::{AsyncHolderLiveness, Blocking, DeathSource, Watched};
 pub use memory::{Memory, MemoryBuilder};
 pub use operation::Operation;
 pub use standing::{Loss, Standing};

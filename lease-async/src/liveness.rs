@@ -1,10 +1,13 @@
 //! Observing holders without blocking an executor.
 
+use core::task::Waker;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use lease_core::{Evidence, Holder, HolderLiveness, Question, Verdict};
 use tokio::runtime::Handle;
+
+use crate::clock::Alarm;
 
 /// Observes holders: [`HolderLiveness`] for whoever has to wait for what it looks at.
 ///
@@ -65,4 +68,26 @@ where
         look.await
             .unwrap_or_else(|_ended| Verdict::Unknown(Evidence::new("observer_ended")))
     }
+}
+
+/// Tells when a holder may be gone, so that nobody has to look again and again.
+pub trait DeathSource<H: Holder>: Send + Sync + 'static {
+    /// Wakes `waker` once when the holder of `question` has ended, unless the watch is dropped before.
+    ///
+    /// It proves nothing: whoever is woken observes. It must not block, and not wake inside this call, which
+    /// is made under a lock that the waker takes.
+    fn watch(&self, question: &Question<H>, waker: Waker) -> Watched;
+}
+
+/// What became of a wish to watch a holder.
+#[derive(Debug)]
+#[must_use = "dropping it ends the watch"]
+#[expect(clippy::exhaustive_enums, reason = "callers must decide every case")]
+pub enum Watched {
+    /// It runs, and this is what watches it.
+    Running(Alarm),
+    /// It is gone already.
+    Gone,
+    /// It cannot be watched.
+    Unseen,
 }

@@ -5,6 +5,7 @@
 
 mod state;
 mod waiting;
+mod watching;
 
 use core::fmt;
 use core::future::poll_fn;
@@ -20,17 +21,21 @@ use lease_core::{
 };
 use tokio::sync::Notify;
 
-use self::state::{Parting, State};
+use self::state::{Parting, Stage, State};
 use self::waiting::Waiting;
+use self::watching::Watches;
 use crate::authority::{Authority, AuthorityError, BoxError, BoxFuture, Reply, ShutdownReport};
 use crate::clock::{AlarmClock, Sleep, SystemClock};
 use crate::events::{EventSource, Events};
 use crate::ids;
 use crate::leases::no_margin;
-use crate::liveness::{AsyncHolderLiveness, Blocking};
+use crate::liveness::{AsyncHolderLiveness, Blocking, DeathSource};
 
 /// How often one call observes holders anew before it gives up.
 const ROUNDS: usize = 32;
+
+/// How often holders that cannot be watched are observed while others wait for them.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// The idle term, unless another is set.
 const TERM: Duration = Duration::from_secs(30);
@@ -55,6 +60,8 @@ pub struct Memory<H: Holder = SessionHolder> {
 pub struct MemoryBuilder<H: Holder> {
     clock: Arc<dyn AlarmClock>,
     liveness: Option<Arc<dyn AsyncHolderLiveness<H>>>,
+    deaths: Option<Box<dyn DeathSource<H>>>,
+    beat: Duration,
     receipts: usize,
 }
 
@@ -62,6 +69,9 @@ pub(crate) struct Inner<H: Holder> {
     id: AuthorityId,
     clock: Arc<dyn AlarmClock>,
     liveness: Option<Arc<dyn AsyncHolderLiveness<H>>>,
+    deaths: Option<Box<dyn DeathSource<H>>>,
+    beat: Duration,
+    watches: Mutex<Watches>,
     state: Mutex<State<H>>,
     source: EventSource<H>,
     /// Held by the thread that publishes.
@@ -92,6 +102,8 @@ impl<H: Holder> Memory<H> {
         MemoryBuilder {
             clock: Arc::new(SystemClock::new()),
             liveness: None,
+            deaths: None,
+            beat: BEAT,
             receipts: RECEIPTS,
         }
     }
@@ -149,6 +161,20 @@ impl<H: Holder> MemoryBuilder<H> {
         self
     }
 
+    /// Sets who tells that a holder has died, so that those who wait for it are served at once.
+    ///
+    /// What it tells is observed by the liveness, which must be set too.
+    pub fn deaths(mut self, deaths: impl DeathSource<H>) -> Self {
+        self.deaths = Some(Box::new(deaths));
+        self
+    }
+
+    /// Observes holders that cannot be watched every `beat` while others wait for them; a second, if not set.
+    pub const fn observe_every(mut self, beat: Duration) -> Self {
+        self.beat = beat;
+        self
+    }
+
     /// Keeps up to `most` receipts for the slowest listener.
     pub const fn receipts(mut self, most: usize) -> Self {
         self.receipts = most;
@@ -168,6 +194,9 @@ impl<H: Holder> MemoryBuilder<H> {
                 id,
                 clock: self.clock,
                 liveness: self.liveness,
+                deaths: self.deaths,
+                beat: self.beat,
+                watches: Mutex::default(),
                 state: Mutex::new(state),
                 source: EventSource::new(self.receipts),
                 publishing: Mutex::default(),
@@ -189,6 +218,10 @@ fn default_policy() -> LeasePolicy {
 impl<H: Holder> Inner<H> {
     fn state(&self) -> std::sync::MutexGuard<'_, State<H>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watches(&self) -> std::sync::MutexGuard<'_, Watches> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does something to the state at the present moment, and everything that follows from it.
@@ -213,15 +246,19 @@ impl<H: Holder> Inner<H> {
     }
 
     /// What follows outside the lock.
-    fn after(&self, parting: Parting) {
+    fn after(self: &Arc<Self>, parting: Parting) {
+        if parting.look {
+            self.look();
+        }
         if parting.drained {
             self.drained.notify_waiters();
         }
         drop((parting.alarm, parting.discarded));
+        // First, so that who has lost a lease knows before its successor runs.
+        self.publish();
         for waker in parting.wakers {
             waker.wake();
         }
-        self.publish();
     }
 
     /// Publishes what happened, in order: one thread at a time does it for all.
@@ -251,7 +288,7 @@ impl<H: Holder> Inner<H> {
         note: Option<Note>,
     ) -> Attempt<H> {
         self.turn(answers, note, |state, turn| {
-            if state.shut && matches!(call.action, Action::Acquire { .. }) {
+            if state.stage == Stage::Shut && matches!(call.action, Action::Acquire { .. }) {
                 return Attempt::Answered(Err(AuthorityError::ShutDown));
             }
             match state.registry.call(call, turn) {
@@ -353,10 +390,10 @@ impl<H: Holder> Authority for Memory<H> {
     fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
         policy.fits(&self.capabilities())?;
         let mut state = self.inner.state();
-        if state.in_force {
+        if state.stage != Stage::New {
             return Err(PolicyError::AlreadySet);
         }
-        state.in_force = true;
+        state.stage = Stage::Open;
         // Nothing has happened yet, so a new registry is the same authority.
         state.registry = registry(self.inner.id, policy);
         Ok(())

@@ -13,15 +13,26 @@ use crate::clock::{Alarm, AlarmError};
 
 pub(super) struct State<H: Holder> {
     pub(super) registry: Registry<H>,
-    /// A policy was set, or something was called: it stays.
-    pub(super) in_force: bool,
-    pub(super) shut: bool,
+    pub(super) stage: Stage,
     waiters: BTreeMap<WaiterId, Place<H>>,
     alarm: Option<(Moment, Alarm)>,
     unpublished: bool,
+    /// Somebody was queued or served, or left.
+    moved: bool,
     /// Wakers to wake, and to drop, outside the lock.
     turned_away: Vec<Waker>,
     discarded: Vec<Waker>,
+}
+
+/// How far the authority is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Its policy may still be set.
+    New,
+    /// A policy was set, or something was called: that policy stays.
+    Open,
+    /// Nothing is granted any more.
+    Shut,
 }
 
 /// Where the answer to one waiting request is put.
@@ -38,6 +49,8 @@ pub(super) struct Parting {
     /// Dropped outside: disarming may drop a waker, and that anything.
     pub(super) alarm: Option<(Moment, Alarm)>,
     pub(super) drained: bool,
+    /// Who waits, or for whom, has changed.
+    pub(super) look: bool,
 }
 
 type Answer<H> = Result<Outcome<H>, AuthorityError>;
@@ -46,11 +59,11 @@ impl<H: Holder> State<H> {
     pub(super) const fn new(registry: Registry<H>) -> Self {
         Self {
             registry,
-            in_force: false,
-            shut: false,
+            stage: Stage::New,
             waiters: BTreeMap::new(),
             alarm: None,
             unpublished: false,
+            moved: false,
             turned_away: Vec::new(),
             discarded: Vec::new(),
         }
@@ -63,6 +76,7 @@ impl<H: Holder> State<H> {
     /// Makes a place for the answer to a request that was just queued.
     pub(super) fn add(&mut self, waiter: WaiterId) {
         self.waiters.insert(waiter, Place::Empty(None));
+        self.moved = true;
     }
 
     /// Takes the answer, or remembers whom to wake.
@@ -97,6 +111,7 @@ impl<H: Holder> State<H> {
         match self.waiters.remove(&waiter) {
             Some(Place::Answered(settled)) => self.give_back(settled, turn),
             Some(Place::Empty(waker)) => {
+                self.moved = true;
                 self.discarded.extend(waker);
                 self.registry.cancel(waiter, turn);
             }
@@ -112,7 +127,7 @@ impl<H: Holder> State<H> {
 
     /// Turns away who waits. Nothing is granted from now on.
     pub(super) fn shut_down(&mut self, turn: &mut Turn<'_>) -> usize {
-        self.shut = true;
+        self.stage = Stage::Shut;
         let mut turned_away = 0_usize;
         let ids: Vec<WaiterId> = self.waiters.keys().copied().collect();
         for id in ids {
@@ -132,23 +147,29 @@ impl<H: Holder> State<H> {
 
     /// After anything happened: answers go to their places, the alarm is set for what comes next.
     pub(super) fn part(&mut self, inner: &Arc<Inner<H>>, turn: &mut Turn<'_>) -> Parting {
-        self.in_force = true;
+        if self.stage == Stage::New {
+            self.stage = Stage::Open;
+        }
         self.unpublished = true;
         let mut wakers = core::mem::take(&mut self.turned_away);
         self.hand_out(&mut wakers, turn);
         self.catch_up(&mut wakers, turn);
+        let moved = core::mem::take(&mut self.moved);
+        let proof = self.registry.policy().ends_on().process.is_some();
         // Without an alarm those who wait are served by the next call; the first one was told.
         let alarm = self.arm(inner).unwrap_or_default();
         Parting {
             wakers,
             discarded: core::mem::take(&mut self.discarded),
             alarm,
-            drained: self.shut && self.registry.held() == 0,
+            drained: self.stage == Stage::Shut && self.registry.held() == 0,
+            look: moved && proof,
         }
     }
 
     fn hand_out(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {
         while let Some(settled) = self.registry.take_settled() {
+            self.moved = true;
             let place = self.waiters.get_mut(&settled.waiter);
             if let Some(place @ Place::Empty(_)) = place {
                 if let Place::Empty(Some(waker)) =

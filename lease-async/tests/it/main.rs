@@ -4,10 +4,15 @@
 mod cancel;
 #[cfg(test)]
 mod clock;
+#[cfg(all(feature = "procfs", target_os = "linux"))]
+#[cfg(test)]
+mod deaths;
 #[cfg(test)]
 mod drops;
 #[cfg(test)]
 mod events;
+#[cfg(test)]
+mod liveness;
 #[cfg(test)]
 mod loss;
 #[cfg(test)]

@@ -51,14 +51,19 @@ impl Rig<ManualClock> {
 
 impl<C: AlarmClock + Clone> Rig<C> {
     pub(crate) fn on(clock: C) -> Self {
-        Self::over(clock, |memory| Leases::new(memory).unwrap())
+        Self::keeping(1 << 10, clock, |memory| Leases::new(memory).unwrap())
     }
 
     /// With a front of its own over the memory authority.
     pub(crate) fn over(clock: C, front: impl FnOnce(Memory) -> Leases) -> Self {
+        Self::keeping(1 << 10, clock, front)
+    }
+
+    /// With so many receipts until a look.
+    pub(crate) fn keeping(receipts: usize, clock: C, front: impl FnOnce(Memory) -> Leases) -> Self {
         let memory = Memory::builder()
             .clock(clock.clone())
-            .receipts(1 << 18)
+            .receipts(receipts)
             .build()
             .unwrap();
         let leases = front(memory.clone());
@@ -133,6 +138,25 @@ pub(crate) fn conflict(
 
 pub(crate) fn generation(guard: &LeaseGuard) -> u64 {
     guard.token().generation.get()
+}
+
+/// Says that this machine does not allow a check. It is counted, and never passes for a success.
+#[cfg(all(feature = "procfs", target_os = "linux"))]
+#[expect(clippy::print_stderr, reason = "people read it")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the runner names the file by the environment"
+)]
+pub(crate) fn not_run(test: &str, need: &str, reason: &str) {
+    use std::io::Write as _;
+
+    let line = format!("NOT RUN: {test}: {need}: {reason}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.create(true).append(true).open(path).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    }
 }
 
 /// Polls once, with a waker that does nothing.

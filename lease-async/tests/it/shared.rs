@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use lease_async::{LeaseGuard, Operation, Session};
+use lease_async::{LeaseGuard, Leases, ManualClock, Moment, Operation, Session};
 use lease_core::{Disposition, Receipt};
 use tokio::runtime::Builder;
 
 use crate::replay::{listed, replay};
-use crate::rig::{Random, Rig};
+use crate::rig::{Random, Rig, T0};
 
 const THREADS: u64 = 8;
 const CALLS: u64 = 10_000;
@@ -26,7 +26,7 @@ struct Hand {
 }
 
 impl Hand {
-    async fn step(&mut self, rig: &Rig<lease_async::ManualClock>, shared: &[Arc<Session>]) {
+    async fn step(&mut self, rig: &Rig<ManualClock>, shared: &[Arc<Session>]) {
         let session = match self.random.below(4) {
             0 => self.random.pick(shared),
             _ => self.session.as_ref().unwrap(),
@@ -87,7 +87,8 @@ impl Hand {
 // X13
 #[test]
 fn the_numbered_receipts_of_eight_threads_replay_to_what_is_held() {
-    let mut rig = Rig::still();
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let mut rig = Rig::keeping(1 << 18, clock, |memory| Leases::new(memory).unwrap());
     let shared = [Arc::new(rig.connect("s")), Arc::new(rig.connect("s"))];
     let left: Vec<Hand> = thread::scope(|scope| {
         let mut threads = Vec::new();

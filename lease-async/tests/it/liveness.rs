@@ -1,0 +1,181 @@
+//! Observing holders: outside the lock, off the executor, and doubt never grants.
+
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lease_async::{
+    AcquireError, AsyncHolderLiveness, LeasePolicy, Leases, Loss, ManualClock, Memory,
+    MemoryBuilder, Moment, Session, SessionHolder, Standing,
+};
+use lease_core::{Code, Evidence, HolderLiveness, Question, Refusal, Verdict};
+use tokio::time::timeout;
+
+use crate::rig::{KEY, SOON, T0, ask};
+
+mockall::mock! {
+    Observer {}
+
+    #[async_trait]
+    impl AsyncHolderLiveness<SessionHolder> for Observer {
+        async fn observe(&self, question: &Question<SessionHolder>) -> Verdict;
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+fn open(builder: MemoryBuilder<SessionHolder>) -> (ManualClock, Memory, Leases) {
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let memory = builder.clock(clock.clone()).build().unwrap();
+    let policy = LeasePolicy::hosted_session(HOUR).unwrap();
+    let leases = Leases::with_policy(memory.clone(), policy).unwrap();
+    (clock, memory, leases)
+}
+
+fn pair(leases: &Leases) -> (Session, Session) {
+    (leases.connect("a").unwrap(), leases.connect("b").unwrap())
+}
+
+const fn seen(proof: &'static str) -> Evidence {
+    Evidence::new(proof)
+}
+
+#[tokio::test]
+async fn only_a_proof_of_death_grants() {
+    let cases = [
+        (Verdict::Alive(seen("runs")), Some(Code::LeaseHeld)),
+        (Verdict::Occupied(seen("child")), Some(Code::LeaseHeld)),
+        (Verdict::Unknown(seen("hidden")), Some(Code::InvalidHolder)),
+        (Verdict::Dead(seen("exited")), None),
+    ];
+    for (verdict, refused) in cases {
+        let mut observer = MockObserver::new();
+        let expected = verdict.clone();
+        observer
+            .expect_observe()
+            .times(1)
+            .returning(move |_| verdict.clone());
+        let (_clock, _memory, leases) = open(Memory::builder().async_liveness(observer));
+        let (holder, other) = pair(&leases);
+        let held = ask(&holder).await.unwrap();
+        let answer = ask(&other).await;
+        match refused {
+            Some(code) => {
+                let error = answer.unwrap_err();
+                assert_eq!(error.code(), Some(code));
+                let (AcquireError::Refused(Refusal::Held(held))
+                | AcquireError::Refused(Refusal::Uninspectable(held))) = error
+                else {
+                    panic!("{error:?}")
+                };
+                assert_eq!(held.verdict, Some(expected));
+            }
+            None => {
+                assert_eq!(answer.unwrap().token().generation.get(), 2);
+                assert_eq!(held.standing(), Standing::Lost(Loss::Proven));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_an_observer_nothing_is_known() {
+    let (_clock, _memory, leases) = open(Memory::builder());
+    let (holder, other) = pair(&leases);
+    let _held = ask(&holder).await.unwrap();
+    let refused = ask(&other).await.unwrap_err();
+    assert_eq!(refused.code(), Some(Code::InvalidHolder));
+}
+
+/// Looks at the authority while it looks at a holder, and says in which thread.
+struct Looks {
+    memory: Arc<Mutex<Option<Memory>>>,
+    told: mpsc::Sender<std::thread::ThreadId>,
+}
+
+impl HolderLiveness<SessionHolder> for Looks {
+    fn observe(&self, _question: &Question<SessionHolder>) -> Verdict {
+        let memory = self.memory.lock().unwrap().clone().unwrap();
+        assert_eq!(memory.list().len(), 1);
+        self.told.send(std::thread::current().id()).unwrap();
+        Verdict::Alive(seen("runs"))
+    }
+}
+
+#[tokio::test]
+async fn an_observer_that_blocks_looks_outside_the_lock_and_off_the_executor() {
+    let (told, threads) = mpsc::channel();
+    let place = Arc::new(Mutex::new(None));
+    let looks = Looks {
+        memory: Arc::clone(&place),
+        told,
+    };
+    let (_clock, memory, leases) = open(Memory::builder().liveness(looks));
+    *place.lock().unwrap() = Some(memory);
+    let (holder, other) = pair(&leases);
+    let _held = ask(&holder).await.unwrap();
+    ask(&other).await.unwrap_err();
+    assert_ne!(threads.recv().unwrap(), std::thread::current().id());
+    *place.lock().unwrap() = None;
+}
+
+#[tokio::test]
+async fn a_holder_that_cannot_be_watched_is_observed_at_a_beat_while_others_wait() {
+    let (told, looks) = mpsc::channel();
+    let mut observer = MockObserver::new();
+    let mut alive = 3;
+    observer.expect_observe().returning(move |_| {
+        told.send(()).unwrap();
+        alive -= 1;
+        if alive > 0 {
+            Verdict::Alive(seen("runs"))
+        } else {
+            Verdict::Dead(seen("exited"))
+        }
+    });
+    let beat = Duration::from_secs(5);
+    let builder = Memory::builder()
+        .async_liveness(observer)
+        .observe_every(beat);
+    let (clock, memory, leases) = open(builder);
+    let (holder, other) = pair(&leases);
+    let held = ask(&holder).await.unwrap();
+    let request = tokio::spawn(other.acquire(KEY).forever().into_future());
+    // The first look is the request's own, the second follows since it waits.
+    while memory.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..2 {
+        looks.recv_timeout(SOON).unwrap();
+    }
+    // One alarm is for the term, and one for the beat.
+    while clock.armed() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!request.is_finished());
+    clock.advance(beat);
+    let guard = timeout(SOON, request).await.unwrap().unwrap().unwrap();
+    assert_eq!(guard.token().generation.get(), 2);
+    assert_eq!(held.standing(), Standing::Lost(Loss::Proven));
+    assert!(looks.try_recv().is_ok());
+    // Nobody waits any more, so nobody looks.
+    while clock.armed() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_observer_that_panics_has_seen_nothing() {
+    struct Panics;
+    impl HolderLiveness<SessionHolder> for Panics {
+        fn observe(&self, _question: &Question<SessionHolder>) -> Verdict {
+            panic!("as planned")
+        }
+    }
+    let (_clock, _memory, leases) = open(Memory::builder().liveness(Panics));
+    let (holder, other) = pair(&leases);
+    let held = ask(&holder).await.unwrap();
+    let refused = ask(&other).await.unwrap_err();
+    assert_eq!(refused.code(), Some(Code::InvalidHolder));
+    assert_eq!(held.standing(), Standing::Safe);
+}
