@@ -15,12 +15,12 @@ use rusqlite::{Connection, OpenFlags, ffi};
 use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
 use crate::fault::{FaultPoint, Faults};
 use crate::path::Paths;
-use crate::sys::{self, FileId, KernelLook, Kind, Native, SqliteDescriptor};
+use crate::sys::{self, FileId, KernelLook, Kind, SqliteDescriptor, Taker};
 
 /// An open mutex.
 #[derive(Debug)]
 pub(crate) struct MutexFile {
-    connection: Native<Connection>,
+    connection: Taker,
     path: PathBuf,
     file: FileId,
     descriptor: Option<SqliteDescriptor>,
@@ -79,7 +79,7 @@ impl MutexFile {
             }
         };
         let mutex = Self {
-            connection: Native::new(connection),
+            connection: Taker::new(connection).map_err(|e| sqlite(path, Step::Open, e))?,
             path: path.to_owned(),
             file,
             descriptor: SqliteDescriptor::find(file),
@@ -143,7 +143,7 @@ impl MutexFile {
         faults: &mut Faults,
     ) -> Result<Begun, AcquireError> {
         let begun = match faults.hit(FaultPoint::Begin) {
-            Ok(()) => run(&self.connection, "BEGIN EXCLUSIVE"),
+            Ok(()) => self.connection.take(),
             Err(error) => Err(rusqlite::Error::SqliteFailure(
                 ffi::Error::new(error.raw_os_error().unwrap_or(0)),
                 None,
@@ -170,7 +170,7 @@ impl MutexFile {
     /// else the mutex has to be dropped.
     pub(crate) fn commit(&self, faults: &mut Faults) -> Result<(), rusqlite::Error> {
         let committed = match faults.hit(FaultPoint::Commit) {
-            Ok(()) => run(&self.connection, "COMMIT"),
+            Ok(()) => self.connection.give(),
             Err(error) => Err(rusqlite::Error::ToSqlConversionFailure(error.into())),
         };
         if committed.is_err() && faults.hit(FaultPoint::Rollback).is_ok() {
@@ -254,7 +254,7 @@ fn connect(path: &Path, also: OpenFlags) -> Result<Connection, rusqlite::Error> 
 }
 
 fn run(connection: &Connection, statement: &str) -> Result<(), rusqlite::Error> {
-    connection.prepare_cached(statement)?.execute([]).map(drop)
+    connection.execute(statement, []).map(drop)
 }
 
 fn io(path: &Path, step: Step, source: io::Error) -> AcquireError {

@@ -4,6 +4,7 @@
     reason = "descriptors that belong to SQLite, one lock query, and a handler for forks"
 )]
 
+use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -430,6 +431,103 @@ pub(crate) fn data_version(connection: &Connection) -> Option<u32> {
         )
     };
     (code == ffi::SQLITE_OK).then_some(version)
+}
+
+/// A connection that takes and gives back its file's lock by statements that stay prepared: what
+/// keeps statements elsewhere allocates each time.
+pub(crate) struct Taker {
+    connection: Native<Connection>,
+    take: *mut ffi::sqlite3_stmt,
+    give: *mut ffi::sqlite3_stmt,
+}
+
+// SAFETY: SQLite lets any thread use a connection and its statements, one at a time. That is so, as a
+// shared reference to this cannot go to another thread.
+unsafe impl Send for Taker {}
+
+impl Taker {
+    pub(crate) fn new(connection: Connection) -> Result<Self, rusqlite::Error> {
+        let mut taker = Self {
+            connection: Native::new(connection),
+            take: std::ptr::null_mut(),
+            give: std::ptr::null_mut(),
+        };
+        taker.take = taker.prepare(c"BEGIN EXCLUSIVE")?;
+        taker.give = taker.prepare(c"COMMIT")?;
+        Ok(taker)
+    }
+
+    /// `BEGIN EXCLUSIVE`.
+    pub(crate) fn take(&self) -> Result<(), rusqlite::Error> {
+        self.run(self.take)
+    }
+
+    /// `COMMIT`.
+    pub(crate) fn give(&self) -> Result<(), rusqlite::Error> {
+        self.run(self.give)
+    }
+
+    fn prepare(&self, sql: &CStr) -> Result<*mut ffi::sqlite3_stmt, rusqlite::Error> {
+        let mut statement = std::ptr::null_mut();
+        // SAFETY: the connection is open, the text ends with a zero byte, and the place for the
+        // statement is ours.
+        let code = unsafe {
+            ffi::sqlite3_prepare_v3(
+                self.connection.handle(),
+                sql.as_ptr(),
+                -1,
+                ffi::SQLITE_PREPARE_PERSISTENT,
+                &raw mut statement,
+                std::ptr::null_mut(),
+            )
+        };
+        is_ok(code, ffi::SQLITE_OK).map(|()| statement)
+    }
+
+    fn run(&self, statement: *mut ffi::sqlite3_stmt) -> Result<(), rusqlite::Error> {
+        // SAFETY: the statement is one of this connection and was not finalized: only `drop` does
+        // that, and `check_image` keeps a forked child from coming here.
+        let code = unsafe {
+            let code = ffi::sqlite3_step(statement);
+            // It says what the step said.
+            ffi::sqlite3_reset(statement);
+            code
+        };
+        is_ok(code, ffi::SQLITE_DONE)
+    }
+}
+
+fn is_ok(code: libc::c_int, expected: libc::c_int) -> Result<(), rusqlite::Error> {
+    if code == expected {
+        return Ok(());
+    }
+    Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
+}
+
+impl Deref for Taker {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl std::fmt::Debug for Taker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Taker").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        if self.connection.image == Image::present() {
+            // SAFETY: both are null or statements of this connection, which is closed after this.
+            unsafe {
+                ffi::sqlite3_finalize(self.take);
+                ffi::sqlite3_finalize(self.give);
+            }
+        }
+    }
 }
 
 /// Counts forks: a value made under another count belongs to an ancestor.

@@ -23,6 +23,8 @@ mod handles;
 #[cfg(test)]
 mod health;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod mutex;
 #[cfg(test)]
 mod nobody;
