@@ -45,6 +45,8 @@ type Event = Box<dyn FnOnce() -> io::Result<()> + Send>;
 pub(crate) struct Faults {
     #[cfg(feature = "test-util")]
     armed: std::collections::BTreeMap<FaultPoint, Event>,
+    #[cfg(feature = "test-util")]
+    passes: std::collections::BTreeMap<FaultPoint, u64>,
 }
 
 impl Faults {
@@ -53,9 +55,17 @@ impl Faults {
         self.armed.insert(point, event);
     }
 
+    /// Returns how often a point was passed.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn passes(&self, point: FaultPoint) -> u64 {
+        self.passes.get(&point).copied().unwrap_or(0)
+    }
+
     /// Lets happen what is armed here, and disarms it.
     #[cfg(feature = "test-util")]
     pub(crate) fn hit(&mut self, point: FaultPoint) -> io::Result<()> {
+        let passes = self.passes.entry(point).or_default();
+        *passes = passes.saturating_add(1);
         self.armed.remove(&point).map_or(Ok(()), |event| event())
     }
 

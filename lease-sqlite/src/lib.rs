@@ -28,6 +28,15 @@
 //! # fn main() {}
 //! ```
 //!
+//! A hold ends once; the types know no second end:
+//!
+//! ```compile_fail,E0382
+//! fn twice(hold: lease_sqlite::Hold) {
+//!     let _first = hold.release();
+//!     let _second = hold.release();
+//! }
+//! ```
+//!
 //! # What holds
 //!
 //! `BEGIN EXCLUSIVE` on a database of its own beside the resource, the *mutex*. The system frees it

@@ -157,6 +157,13 @@ impl WriteLock {
         self.shared.state().faults.arm(point, Box::new(goes_on));
     }
 
+    /// Returns how often a point was passed on this path, whether or not anything was armed there.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    pub fn passes(&self, point: FaultPoint) -> u64 {
+        self.shared.state().faults.passes(point)
+    }
+
     /// Returns how many threads of this process stand in line.
     #[cfg(feature = "test-util")]
     #[must_use]

@@ -19,6 +19,9 @@ use crate::workspace::{Metadata, Workspace, spoken};
 /// How long a process that a test left behind may keep the output open after its runner is gone.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// What a feature leaves out is also tested without it: a package, its test program, and which tests.
+const AS_SHIPPED: [(&str, &[&str]); 1] = [("lease-sqlite", &["it", "--", "fence::", "sweep::"])];
+
 /// Runs every test; the counts are the last line.
 pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<ExitCode, Problem> {
     let counts = run_all(workspace, strict)?;
@@ -93,6 +96,13 @@ fn run_runners(workspace: &Workspace, metadata: &Metadata, file: &Path) -> Resul
         let arguments = ["test", "--doc", "--no-fail-fast"];
         counts += runner(workspace, &arguments, Runner::CargoTest, file)?;
     }
+    for (package, tests) in AS_SHIPPED {
+        if metadata.packages.iter().any(|found| found.name == package) {
+            let arguments = ["test", "--no-fail-fast", "--package", package, "--test"];
+            let arguments = [&arguments, tests].concat();
+            counts += run_with(workspace.cargo(&arguments), Runner::CargoTest, file)?;
+        }
+    }
     Ok(counts)
 }
 
@@ -103,8 +113,12 @@ fn runner(
     file: &Path,
 ) -> Result<Counts, Problem> {
     let mut command = workspace.cargo(arguments);
+    command.args(["--workspace", "--all-features"]);
+    run_with(command, runner, file)
+}
+
+fn run_with(mut command: Command, runner: Runner, file: &Path) -> Result<Counts, Problem> {
     command
-        .args(["--workspace", "--all-features"])
         .env("INSTA_UPDATE", "no")
         .env_remove("INSTA_FORCE_PASS")
         .env(not_run::FILE, file);

@@ -182,6 +182,7 @@ fn claim(pid: i64, created_at_ms: i64) -> String {
     format!("{{\"pid\":{pid},\"token\":\"old\",\"created_at_ms\":{created_at_ms}}}")
 }
 
+// C97, S46
 #[cfg(not(feature = "legacy-v1"))]
 #[test]
 fn a_claim_of_protocol_1_is_not_recognised_without_the_feature() {

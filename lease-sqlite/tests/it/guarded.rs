@@ -613,6 +613,12 @@ fn a_connection_that_does_not_close_gives_the_lock_back_all_the_same() {
             drop(guarded);
         }
         assert_eq!((lock.health().locks, lock.health().depth), (1, 0));
+        drop(lock);
+        // SQLite keeps the database open, and nobody anything of the lock.
+        let open = fs::read_dir("/proc/self/fd").unwrap();
+        let links = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+        let kept = links.filter(|link| link.starts_with(&place.directory));
+        assert!(kept.into_iter().all(|link| link == place.database()));
         assert_eq!(other.does("acquire 0"), "granted depth=1");
         let plain = Connection::open(place.database()).unwrap();
         plain.execute_batch("BEGIN IMMEDIATE; ROLLBACK").unwrap();

@@ -21,15 +21,17 @@ mod guarded;
 #[cfg(test)]
 mod handles;
 #[cfg(test)]
-mod health;
+mod hazards;
 #[cfg(test)]
-mod memory;
+mod health;
 #[cfg(test)]
 mod mutex;
 #[cfg(test)]
 mod nobody;
 #[cfg(test)]
 mod pair;
+#[cfg(test)]
+mod places;
 #[cfg(test)]
 mod record;
 #[cfg(test)]

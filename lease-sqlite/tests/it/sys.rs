@@ -4,7 +4,10 @@
     reason = "fork; the children touch only what fork leaves sound; SQLite behind its wrapper"
 )]
 
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use lease_sqlite::rusqlite::functions::FunctionFlags;
 use lease_sqlite::rusqlite::{Connection, ffi};
@@ -62,6 +65,61 @@ pub(crate) fn kill(pid: i32) {
 pub(crate) fn is_running(pid: i32) -> bool {
     // SAFETY: signal 0 is sent to nobody.
     unsafe { libc::kill(pid, 0) == 0 }
+}
+
+/// Takes this process into mounts of its own, which end with it.
+pub(crate) fn enter_own_mounts() -> std::io::Result<()> {
+    let (nothing, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
+    // SAFETY: this process has one thread and ends soon; the texts end with a zero byte.
+    let done = unsafe {
+        libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(nothing, c"/".as_ptr(), nothing, flags, nothing.cast()) == 0
+    };
+    if done {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}
+
+/// Mounts a file system in memory, or changes how it is mounted.
+pub(crate) fn mount_tmpfs(
+    path: &Path,
+    options: &CStr,
+    flags: libc::c_ulong,
+) -> std::io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let name = c"tmpfs".as_ptr();
+    // SAFETY: every text ends with a zero byte and lives through the call.
+    let code = unsafe { libc::mount(name, path.as_ptr(), name, flags, options.as_ptr().cast()) };
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
+}
+
+/// Takes a mount away.
+pub(crate) fn unmount(path: &Path) {
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: the text ends with a zero byte and lives through the call.
+    let code = unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Sets how many descriptors this process may have, and returns how many it might before.
+pub(crate) fn limit_descriptors(most: u64) -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointers are to a limit that lives through the calls.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
+        let before = std::mem::replace(&mut limit.rlim_cur, most);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit), 0);
+        before
+    }
 }
 
 /// Leaves a statement on a connection that nobody ends, so that it cannot be closed.
