@@ -25,6 +25,8 @@ mod hazards;
 #[cfg(test)]
 mod health;
 #[cfg(test)]
+mod memory;
+#[cfg(test)]
 mod mutex;
 #[cfg(test)]
 mod nobody;
@@ -42,5 +44,7 @@ mod rig;
 mod sweep;
 #[cfg(test)]
 mod sys;
+#[cfg(test)]
+mod turns;
 #[cfg(test)]
 mod wait;
