@@ -45,6 +45,4 @@ mod sweep;
 #[cfg(test)]
 mod sys;
 #[cfg(test)]
-mod turns;
-#[cfg(test)]
 mod wait;
