@@ -1,6 +1,7 @@
 //! Receipts for whoever listens: in order, bounded, and never in anybody's way.
 
 use core::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lease_core::{Holder, Receipt, Receipts};
@@ -72,7 +73,10 @@ impl<H: Holder> EventSource<H> {
             }
         }
         for receipt in receipts.receipts {
-            taps.iter().for_each(|tap| tap.see(&receipt));
+            for tap in &taps {
+                // It wakes whoever waits for a loss, and nobody's panic costs others their receipts.
+                drop(catch_unwind(AssertUnwindSafe(|| tap.see(&receipt))));
+            }
             if listened {
                 // Nobody listening any more is no error.
                 drop(self.sender.send(Event::Receipt(Arc::new(receipt))));

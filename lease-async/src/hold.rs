@@ -70,6 +70,22 @@ impl<H: Holder> Hold<H> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state().lost.is_some()
+    }
+
+    /// Takes over what was done under the same lease before.
+    pub(crate) fn inherit(&self, before: &Self) {
+        let (tainted, kept) = {
+            let before = before.state();
+            // An operation that is still in flight there may end with unknown effect.
+            (before.tainted || before.operations > 0, before.kept)
+        };
+        let mut state = self.state();
+        state.tainted = tainted;
+        state.kept = kept;
+    }
+
     /// Makes a call about this lease.
     pub(crate) fn call(&self, action: Action<H>) -> Call<H> {
         Call {

@@ -26,8 +26,9 @@ pub(crate) struct Table<H: Holder> {
 struct TableState<H: Holder> {
     holds: BTreeMap<Generation, Arc<Hold<H>>>,
     by_session: BTreeSet<(u64, Generation)>,
-    recent: BTreeSet<Generation>,
-    in_order: VecDeque<(Generation, Option<Seq>)>,
+    /// When each ended; `None` as soon as its holder wanted it.
+    recent: BTreeMap<Generation, Option<Seq>>,
+    in_order: VecDeque<Generation>,
     /// The latest end that is not remembered any more.
     forgotten: Option<Seq>,
 }
@@ -56,7 +57,7 @@ impl<H: Holder> Table<H> {
             state: Mutex::new(TableState {
                 holds: BTreeMap::new(),
                 by_session: BTreeSet::new(),
-                recent: BTreeSet::new(),
+                recent: BTreeMap::new(),
                 in_order: VecDeque::new(),
                 forgotten: None,
             }),
@@ -77,11 +78,19 @@ impl<H: Holder> Table<H> {
     ) -> Entered<H> {
         let generation = grant.at.token.generation;
         let mut table = self.state();
-        let hold = match table.holds.get(&generation) {
-            Some(hold) => Arc::clone(hold),
-            None if table.may_be_over(generation, change.seq) => return Entered::Gone,
-            None => {
+        if table.may_be_over(generation, change.seq) {
+            return Entered::Gone;
+        }
+        let known = table.holds.get(&generation).cloned();
+        let hold = match known {
+            Some(hold) if !hold.is_lost() => hold,
+            // Its holder had stopped in time, and the authority says that it goes on: its old guards stay
+            // lost, and what was done under it stays known.
+            known => {
                 let hold = Hold::new(front, session, key, grant.at);
+                if let Some(before) = known {
+                    hold.inherit(&before);
+                }
                 table.holds.insert(generation, Arc::clone(&hold));
                 table.by_session.insert((session.0, generation));
                 hold
@@ -91,11 +100,6 @@ impl<H: Holder> Table<H> {
         if let Some(over) = &state.releasing {
             // From now on it is told, also before it is polled.
             return Entered::Releasing(Arc::clone(over).notified_owned());
-        }
-        if state.lost.is_some() {
-            drop(state);
-            table.remove(&hold, None);
-            return Entered::Gone;
         }
         state.guards = state.guards.saturating_add(1);
         drop(state);
@@ -116,12 +120,8 @@ impl<H: Holder> Table<H> {
         if state.guards > 0 {
             return Left::Stays;
         }
-        if state.lost.is_some() {
-            drop(state);
-            table.remove(hold, None);
-            return Left::Stays;
-        }
-        if state.kept || state.tainted || state.operations > 0 {
+        // What was lost leaves the table with the receipt of its end.
+        if state.lost.is_some() || state.kept || state.tainted || state.operations > 0 {
             return Left::Stays;
         }
         drop(state);
@@ -204,28 +204,35 @@ impl<H: Holder> Table<H> {
 }
 
 impl<H: Holder> TableState<H> {
-    fn remove(&mut self, hold: &Hold<H>, seq: Option<Seq>) {
+    /// Takes a hold out that has ended.
+    fn remove(&mut self, hold: &Arc<Hold<H>>, seq: Option<Seq>) {
         let generation = hold.at.token.generation;
-        self.holds.remove(&generation);
+        let current = self.holds.get(&generation);
+        if current.is_some_and(|current| Arc::ptr_eq(current, hold)) {
+            self.holds.remove(&generation);
+        }
         self.by_session.remove(&(hold.session, generation));
         self.remember(generation, seq);
     }
 
     fn remember(&mut self, generation: Generation, seq: Option<Seq>) {
         if self.in_order.len() >= RECENT
-            && let Some((old, seq)) = self.in_order.pop_front()
+            && let Some(old) = self.in_order.pop_front()
         {
-            self.recent.remove(&old);
+            let seq = self.recent.remove(&old).flatten();
             self.forgotten = self.forgotten.max(seq);
         }
-        if self.recent.insert(generation) {
-            self.in_order.push_back((generation, seq));
+        if self.recent.insert(generation, seq).is_none() {
+            self.in_order.push_back(generation);
         }
     }
 
     /// Whether the lease may have ended since `seq`.
     fn may_be_over(&self, generation: Generation, seq: Seq) -> bool {
-        self.recent.contains(&generation) || self.forgotten.is_some_and(|forgotten| forgotten > seq)
+        match self.recent.get(&generation) {
+            Some(over) => over.is_none_or(|over| over > seq),
+            None => self.forgotten.is_some_and(|forgotten| forgotten > seq),
+        }
     }
 }
 

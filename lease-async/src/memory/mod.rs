@@ -12,6 +12,7 @@ use core::future::poll_fn;
 use core::pin::pin;
 use core::task::Poll;
 use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use lease_core::{
@@ -257,7 +258,8 @@ impl<H: Holder> Inner<H> {
         // First, so that who has lost a lease knows before its successor runs.
         self.publish();
         for waker in parting.wakers {
-            waker.wake();
+            // One that panics is not to cost the next one its turn.
+            drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
         }
     }
 

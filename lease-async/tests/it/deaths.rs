@@ -75,7 +75,7 @@ async fn who_waits_behind_a_killed_host_is_served_at_once() {
         let refused = waiter.acquire(KEY).await.unwrap_err();
         assert_eq!(refused.code(), Some(Code::LeaseHeld));
         let request = tokio::spawn(waiter.acquire(KEY).forever().into_future());
-        while leases_waiting(&mut events) == 0 {
+        while count(&mut events, Code::Queued) == 0 {
             tokio::task::yield_now().await;
         }
         drop(host);
@@ -87,11 +87,11 @@ async fn who_waits_behind_a_killed_host_is_served_at_once() {
     }
 }
 
-/// How many requests were queued since the last look.
-fn leases_waiting(events: &mut lease_async::Events<ProcessHolder>) -> usize {
+/// How often this happened since the last look.
+fn count(events: &mut lease_async::Events<ProcessHolder>, code: Code) -> usize {
     core::iter::from_fn(|| events.try_next())
         .filter(|event| match event {
-            lease_async::Event::Receipt(receipt) => receipt.change.code == Code::Queued,
+            lease_async::Event::Receipt(receipt) => receipt.change.code == code,
             lease_async::Event::Missed(_) => false,
         })
         .count()
@@ -103,12 +103,25 @@ async fn every_waiter_in_a_row_is_served_when_the_host_before_it_dies() {
         return;
     }
     let leases = leases();
+    let mut events = leases.events();
     let mut row = Vec::new();
-    for _ in 0..4 {
+    for place in 0..4 {
         let host = Host::start();
         let session = connect(&leases, host.identity());
         let request = tokio::spawn(session.acquire(KEY).forever().into_future());
-        tokio::task::yield_now().await;
+        // Each observes the holder first, and is in the row once that is done.
+        let mut changes = 0;
+        while changes == 0 {
+            tokio::task::yield_now().await;
+            changes += count(
+                &mut events,
+                if place == 0 {
+                    Code::Created
+                } else {
+                    Code::Queued
+                },
+            );
+        }
         row.push((host, session, request));
     }
     let mut kept = Vec::new();

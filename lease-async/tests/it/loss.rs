@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use lease_async::{LeaseError, Loss, Moment, Standing};
-use lease_core::{Action, Call, Code, FenceGate, Fenced, Outcome, ResourceKey, Wait};
+use lease_async::{LeaseError, Leases, Loss, Memory, Moment, Standing};
+use lease_core::{
+    Action, Call, Code, Disposition, FenceGate, Fenced, OnExpiry, Outcome, PolicyBuilder, Proofs,
+    Provenance, ResourceKey, Term, Wait,
+};
 
 use crate::rig::{KEY, Rig, T0, TTL, ask, conflict, generation};
 
@@ -213,4 +216,61 @@ async fn a_writer_behind_a_dead_connection_loses_its_lease_by_idle_term_only() {
     rig.at(T0 + 180_001).await;
     assert!(matches!(busy.touch().await, Err(LeaseError::Lost(_))));
     assert_eq!(rig.only().token, next.token());
+}
+
+#[tokio::test]
+async fn a_holder_stops_in_time_and_may_come_back_with_a_new_guard() {
+    let mut rig = Rig::still();
+    let memory = Memory::builder().clock(rig.clock.clone()).build().unwrap();
+    let ends_on = Proofs {
+        disconnect: true,
+        ..Proofs::default()
+    };
+    let policy = PolicyBuilder::new()
+        .term(Term::Fixed(TTL))
+        .on_expiry(OnExpiry::EndIfIdle)
+        .ends_on(ends_on)
+        .self_stop_margin(TTL / 10)
+        .build()
+        .unwrap();
+    rig.memory = memory.clone();
+    rig.leases = Leases::with_policy(memory, policy).unwrap();
+    let (session, other) = (rig.connect("a"), rig.connect("b"));
+    let old = ask(&session).await.unwrap();
+    let unknown = old.begin().await.unwrap();
+    unknown.fail(Disposition::Unknown).await.unwrap();
+    rig.clock.advance(TTL * 9 / 10 + MS);
+    assert_eq!(old.standing(), Standing::Lost(Loss::Expired));
+    // Nobody else is let in yet, and the session itself re-enters.
+    conflict(ask(&other).await);
+    let new = ask(&session).await.unwrap();
+    assert_eq!(new.token(), old.token());
+    assert_eq!(new.standing(), Standing::Safe);
+    assert_eq!(old.standing(), Standing::Lost(Loss::Expired));
+    drop(old);
+    assert_eq!(rig.memory.held(), 1);
+    // What was done under the old guard is not forgotten.
+    drop(new);
+    assert_eq!(rig.memory.held(), 1);
+    drop(ask(&session).await.unwrap());
+    assert_eq!(rig.memory.held(), 1);
+    drop(session);
+    rig.assert_empty();
+}
+
+#[tokio::test]
+async fn only_the_first_operation_of_the_creating_guard_may_call_itself_the_creator() {
+    let rig = Rig::still();
+    let session = rig.connect("a");
+    let creating = ask(&session).await.unwrap();
+    let again = ask(&session).await.unwrap();
+    for (guard, from) in [
+        (&again, Provenance::Reentrant),
+        (&creating, Provenance::Created),
+        (&creating, Provenance::Reentrant),
+    ] {
+        let operation = guard.begin().await.unwrap();
+        assert_eq!(operation.provenance(), from);
+        operation.end().await.unwrap();
+    }
 }
