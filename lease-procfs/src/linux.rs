@@ -416,7 +416,10 @@ fn read_boot_id(root: &Path) -> (Result<BootId, NoBootId>, bool) {
 
 /// Tells whether nothing is mounted over a file of `/proc`.
 fn is_the_kernels(root: &Path, file: &str) -> bool {
-    let Ok(mounts) = sys::open(root.join("self/mountinfo")) else {
+    // A thread may have mounts of its own, and it is this one that reads.
+    let Ok(mounts) = sys::open(root.join("thread-self/mountinfo"))
+        .or_else(|_older_kernel| sys::open(root.join("self/mountinfo")))
+    else {
         return false;
     };
     match sys::read_whole(&mounts, MOUNTINFO_BYTES) {

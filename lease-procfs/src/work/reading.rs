@@ -96,7 +96,9 @@ impl Source {
     pub(crate) fn open(proc: &ProcFs) -> Result<Self, ScanError> {
         let root = sys::open(proc.root()).map_err(unlisted)?;
         let pids = list(root.as_fd())?;
-        let mounts = open_below(root.as_fd(), b"self/mountinfo", OFlags::empty())
+        let own = |name| open_below(root.as_fd(), name, OFlags::empty());
+        let mounts = own(b"thread-self/mountinfo")
+            .or_else(|_older_kernel| own(b"self/mountinfo"))
             .and_then(|file| sys::read_whole(&file, MOUNTINFO_BYTES));
         // Without them a target has the name it was given, and no other.
         let mounts = mounts.or_else(|errno| refused(errno).map(|_seen| Vec::new()))?;
@@ -179,7 +181,9 @@ enum Seen {
 /// Reads the working directories and descriptors of all.
 pub(crate) fn read_links(source: &Source) -> Result<Uses, ScanError> {
     let mut reader = Reader::new(source);
-    let inode = reader.mount_namespace("self").unwrap_or(None);
+    let inode = reader.mount_namespace("thread-self");
+    let inode = inode.or_else(|_older_kernel| reader.mount_namespace("self"));
+    let inode = inode.unwrap_or(None);
     reader.uses.inodes.push(inode);
     reader.uses.spaces.push(source.mounts.clone());
     reader.uses.unreadable.extend_from_slice(&source.covered);
@@ -374,8 +378,11 @@ impl<'a> Reader<'a> {
         let shared = self.outline(pid, None);
         for thread in threads.into_iter().filter(|&thread| thread != pid) {
             if self.outline(pid, Some(thread)) != shared {
-                let seen = self.links_of(pid, Some(thread))?;
-                self.noted(pid, seen)?;
+                let space = self.space;
+                self.space = self.find_space(thread)?;
+                let seen = self.links_of(pid, Some(thread));
+                self.space = space;
+                self.noted(pid, seen?)?;
             }
         }
         Ok(())

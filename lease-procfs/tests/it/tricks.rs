@@ -158,6 +158,28 @@ fn look_from_a_child_that_shares_memory() {
     drop(inside);
 }
 
+// fault B11
+#[test]
+fn a_boot_id_covered_for_one_thread_alone_is_no_death() {
+    let name = "tricks::a_boot_id_covered_for_one_thread_alone_is_no_death";
+    isolated(name, Space::Pid, || {
+        let holder = Child::idle();
+        let records = described(&Kernels::new(), holder.pid());
+        let looked = std::thread::spawn(move || {
+            sys::unshare_thread(UnshareFlags::NEWNS).unwrap();
+            let random = "/proc/sys/kernel/random";
+            mount_bind(format!("{random}/uuid"), format!("{random}/boot_id")).unwrap();
+            let kernels = Kernels::new();
+            for proc in kernels.each() {
+                assert!(!ProcessIdentity::own(proc).unwrap().boot_trusted);
+            }
+            judged(&kernels, &records)
+        });
+        assert_eq!(looked.join().unwrap(), ["unknown: boot_id_untrusted"; 3]);
+        Ok(())
+    });
+}
+
 // B10
 #[test]
 fn a_move_into_another_time_namespace_is_no_death() {
