@@ -30,15 +30,21 @@ fn with_features(workspace: &Workspace, features: &str) -> Command {
     command
 }
 
-/// What the arguments need besides what is always there. The model checker is large, and planted
-/// faults must be in no other build.
+/// What the arguments need besides what is always there. The model checker is large, planted faults
+/// must be in no other build, and SQLite is compiled only where its scenarios may run.
 fn features(arguments: &[OsString]) -> &'static str {
     let has = |flag| arguments.iter().any(|argument| argument == flag);
     match (has("--falsify"), has("--model")) {
         (true, _) => "model,falsify",
         (false, true) => "model",
-        (false, false) => "",
+        (false, false) if is_sim_only(arguments) => "",
+        (false, false) => "sqlite",
     }
+}
+
+fn is_sim_only(arguments: &[OsString]) -> bool {
+    let pairs = arguments.windows(2);
+    pairs.into_iter().any(|pair| pair == ["--suite", "sim"])
 }
 
 /// A program that a signal ended has no code: that is a failure.
@@ -63,6 +69,8 @@ mod tests {
         let features =
             |words: &[&str]| features(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(features(&["--suite", "sim"]), "");
+        assert_eq!(features(&["--suite", "real"]), "sqlite");
+        assert_eq!(features(&[]), "sqlite");
         assert_eq!(features(&["--json", "file", "--model"]), "model");
         assert_eq!(features(&["--falsify"]), "model,falsify");
     }

@@ -50,6 +50,8 @@ mod tales;
 mod wire;
 #[cfg(target_os = "linux")]
 mod world;
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+mod write_lock;
 
 #[cfg(target_os = "linux")]
 pub use tales::run_by;

@@ -49,6 +49,10 @@ fn take(role: &[OsString]) -> Result<(), Problem> {
             authority::run(Path::new(folder), terms, *pidfs == "pidfs")
         }
         (Some("holder"), [folder, name]) => holder::run(Path::new(folder), name),
+        #[cfg(feature = "sqlite")]
+        (Some("lock-writer"), [folder, name, ms]) => {
+            super::write_lock::writer(Path::new(folder), name, parse(ms, role)?)
+        }
         (Some("idle"), []) => idle(),
         (Some("nested"), [_, ..]) => launch::nested(rest),
         (Some("numbered"), [number, _, ..]) => launch::numbered(parse(number, role)?, after(rest)),

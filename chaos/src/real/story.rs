@@ -30,17 +30,21 @@ macro_rules! names {
 names! {
     /// What is counted.
     Count {
+        Damages = "damaged-records",
         EqualTicks = "rounds-with-equal-start-ticks",
         Effects = "effects-seen",
+        Errors = "errors-of-a-swap",
         FencedWrites = "fenced-writes",
         Grants = "grants",
         Kills = "kills",
+        Lost = "holds-that-noticed-their-loss",
         PidsRecycled = "pids-recycled",
         Refusals = "refusals",
         ReuseMicros = "longest-reuse-us",
         Rounds = "rounds",
         Steps = "agreed-steps",
         Stops = "stops",
+        Swaps = "directory-swaps",
         Takeovers = "takeovers-on-proof",
         TicksOnlyRounds = "rounds-without-pidfs",
         TicksOnlyEqual = "rounds-without-pidfs-with-equal-start-ticks",
@@ -53,13 +57,18 @@ names! {
     Rule {
         DeadHolderIsSucceeded = "dead-holder-is-succeeded",
         EffectIsSeen = "effect-is-seen",
+        ErrorHasACause = "error-has-a-cause",
         GrantIsCreated = "grant-is-created",
+        GrantIsTheKernels = "grant-is-the-kernels",
         HoldsDoNotOverlap = "holds-do-not-overlap",
         IdentityIsTheKernels = "identity-is-the-kernels",
         LateWriteLeavesNoByte = "late-write-leaves-no-byte",
         LiveHolderIsKept = "live-holder-is-kept",
+        NextIsGranted = "next-is-granted",
+        NobodyStarves = "nobody-starves",
         OldAuthorityIsRefused = "old-authority-is-refused",
         ProofIsNamed = "proof-is-named",
+        RefusalHoldsNothing = "refusal-holds-nothing",
         ScenarioEnds = "scenario-ends",
         StaleTokenIsTold = "stale-token-is-told",
         TokensRise = "tokens-rise",
@@ -116,6 +125,15 @@ impl Story {
         if self.violations.len() < VIOLATIONS {
             self.violations.push((rule, what.into()));
         }
+    }
+
+    /// Names what was violated.
+    #[cfg(all(test, feature = "sqlite"))]
+    pub(crate) fn rules(&self) -> Vec<&'static str> {
+        self.violations
+            .iter()
+            .map(|(rule, _)| rule.name())
+            .collect()
     }
 
     /// Checks one rule.

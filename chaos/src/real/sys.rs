@@ -1,7 +1,7 @@
 //! System calls that have no safe wrapper.
 #![expect(
     unsafe_code,
-    reason = "socket options, namespaces and the end of one thread have no safe wrapper"
+    reason = "socket options, namespaces, forks and the end of one thread have no safe wrapper"
 )]
 
 use std::io;
@@ -77,5 +77,25 @@ pub(crate) fn leave_thread() -> ! {
         // SAFETY: the thread runs nothing after this. Its stack stays mapped, so what other threads
         // borrowed from it stays valid.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+}
+
+/// Forks a child that sleeps for a second and keeps every open file but the standard ones.
+#[cfg(feature = "sqlite")]
+pub(crate) fn fork_sleeper() -> io::Result<()> {
+    // SAFETY: the child makes only calls that are sound after a fork, and leaves by a signal.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => loop {
+            // SAFETY: as above; whoever reads our output is not kept waiting by the child.
+            unsafe {
+                for descriptor in 0..=2 {
+                    libc::close(descriptor);
+                }
+                libc::alarm(1);
+                libc::pause();
+            }
+        },
+        _ => Ok(()),
     }
 }

@@ -11,6 +11,8 @@ use super::restart;
 use super::stop;
 use super::storm;
 use super::world::World;
+#[cfg(feature = "sqlite")]
+use super::write_lock;
 use crate::clock::Deadline;
 use crate::scenario::{Context, Report, Scenario, Suite};
 
@@ -19,10 +21,10 @@ type Tell = fn(&mut World) -> Result<(), Problem>;
 
 /// Makes the list of scenarios and the list of their stories.
 macro_rules! tales {
-    ($($name:literal, $tell:path, $about:literal;)*) => {
+    ($($(#[$when:meta])? $name:literal, $tell:path, $about:literal;)*) => {
         /// Returns the scenarios of the real suite.
         pub(super) fn scenarios() -> Vec<Scenario> {
-            vec![$(Scenario::new($name, Suite::Real, $about, |context| {
+            vec![$($(#[$when])? Scenario::new($name, Suite::Real, $about, |context| {
                 run_by(Path::new(SELF), $name, context)
             }),)*]
         }
@@ -30,7 +32,7 @@ macro_rules! tales {
         /// Returns the story of this name.
         pub(super) fn story(name: &str) -> Option<Tell> {
             match name {
-                $($name => Some($tell),)*
+                $($(#[$when])? $name => Some($tell),)*
                 _ => None,
             }
         }
@@ -64,6 +66,8 @@ tales! {
         "several writers are killed and stopped at random: no two holds overlap and tokens rise";
     "real-authority-restart", restart::authority_restart,
         "the authority is killed and another takes its place: old tokens are refused, in the end for ever";
+    #[cfg(feature = "sqlite")] "real-write-lock-storm", write_lock::storm,
+        "writers at one lock are killed, stopped and renumbered, its files damaged, its directory swapped";
 }
 
 /// Runs one scenario with `program`, which asks [`role`](super::role) first, in its roles.

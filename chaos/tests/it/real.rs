@@ -343,6 +343,19 @@ fn scenario_without_proc_is_not_run() {
     );
 }
 
+#[cfg(feature = "sqlite")]
+#[test]
+fn storm_at_one_write_lock_lets_no_two_in_and_starves_nobody() {
+    let test = "storm_at_one_write_lock_lets_no_two_in_and_starves_nobody";
+    let Some(report) = passes(test, "real-write-lock-storm") else {
+        return;
+    };
+    assert!(counted(&report, "kills") > 10, "{report:?}");
+    assert!(counted(&report, "damaged-records") > 10, "{report:?}");
+    assert!(counted(&report, "directory-swaps") > 0, "{report:?}");
+    assert!(counted(&report, "stops") > 10, "{report:?}");
+}
+
 fn ended(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_some()
 }

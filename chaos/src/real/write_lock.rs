@@ -1,0 +1,528 @@
+//! The write lock in a storm: writers are killed and stopped, their numbers given away, the files of
+//! the lock damaged, and its directory swapped.
+//!
+//! The oracle knows nothing of the library: a grant counts if `/proc/locks` shows the lock, and a log
+//! that everybody appends to shows who was in when.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lease_sqlite::{AcquireError, Hold, LockOptions, WaitBudget, WriteLock};
+use serde::{Deserialize, Serialize};
+
+use super::chance::{Chance, random};
+use super::launch::itself;
+use super::lines::send;
+use super::pause::pause;
+use super::problem::{Need, Problem, Tried as _};
+use super::story::{Count, Rule};
+use super::sys;
+use super::world::{PROMPT, Process, World};
+use crate::clock::Deadline;
+
+/// How many writers there are at a time.
+const WRITERS: usize = 16;
+
+/// How long the storm blows.
+const SPAN: Duration = Duration::from_millis(2_500);
+
+/// Whoever waits longer than this starves. A stop, a child that keeps the gate, and fifteen others
+/// together take a small part of it.
+const STARVED: Duration = Duration::from_secs(5);
+
+/// How many times the directory is swapped at most.
+const SWAPS: u64 = 5;
+
+/// What a writer says at its end.
+#[derive(Debug, Serialize, Deserialize)]
+struct Said {
+    holds: u64,
+}
+
+/// Where everything lies.
+#[derive(Debug)]
+struct Files {
+    directory: PathBuf,
+    log: PathBuf,
+}
+
+impl Files {
+    fn of(folder: &Path) -> Self {
+        Self {
+            directory: folder.join("data"),
+            log: folder.join("log"),
+        }
+    }
+
+    fn lock(&self, name: &str) -> Result<WriteLock, Problem> {
+        let options = LockOptions::new().role("storm").label(name);
+        options
+            .open(self.directory.join("app.db"))
+            .tried("opening the lock")
+    }
+
+    /// Appends a line in one write, which the kernel does not mix with others.
+    fn log(&self, line: &str) -> Result<(), Problem> {
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create(true).open(&self.log);
+        file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
+            .tried("the log")
+    }
+
+    fn lines(&self) -> Result<Vec<String>, Problem> {
+        match fs::read_to_string(&self.log) {
+            Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(Problem::broken(error)),
+        }
+    }
+}
+
+/// How often the kernel's list is read before a lock that is not in it is none. Who reads while others
+/// take and give back may miss a line.
+const READINGS: u32 = 20;
+
+/// Returns the inode at the mutex's path, if the kernel says that this process has it locked.
+fn outside_view(mutex: &Path) -> Result<Option<u64>, Problem> {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    for _reading in 0..READINGS {
+        let Ok(found) = fs::metadata(mutex) else {
+            return Ok(None);
+        };
+        let locks = fs::read_to_string("/proc/locks").tried("/proc/locks")?;
+        let mut lines = locks.lines();
+        if lines.any(|line| locked(line) == Some((own, found.ino()))) {
+            return Ok(Some(found.ino()));
+        }
+    }
+    Ok(None)
+}
+
+/// Returns who has which inode locked for writing, if that is what the line says.
+///
+/// `1: POSIX  ADVISORY  WRITE 70 fe:00:4194563 1073741826 1073742335`
+fn locked(line: &str) -> Option<(i32, u64)> {
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let is_posix = words.next() == Some("POSIX");
+    let is_write = words.nth(1) == Some("WRITE");
+    let pid = words.next()?.parse().ok()?;
+    let inode = words.next()?.rsplit(':').next()?.parse().ok()?;
+    (is_posix && is_write).then_some((pid, inode))
+}
+
+/// The role `lock-writer`: takes the lock over and over, and gives it back.
+pub(crate) fn writer(folder: &Path, name: &str, ms: u64) -> Result<(), Problem> {
+    let files = Files::of(folder);
+    let lock = files.lock(name)?;
+    let [seed, ..] = random();
+    let mut chance = Chance::new(u64::from(seed));
+    let end = Deadline::within(Duration::from_millis(ms));
+    let mut said = Said { holds: 0 };
+    loop {
+        let budget = if ms == 0 {
+            WaitBudget::NOW
+        } else {
+            WaitBudget::Within(STARVED)
+        };
+        match lock.acquire(budget) {
+            Ok(hold) => {
+                said.holds = said.holds.saturating_add(u64::from(inside(
+                    &files,
+                    name,
+                    &lock,
+                    hold,
+                    &mut chance,
+                )?));
+            }
+            Err(refusal) => refused(&files, name, &lock, &refusal)?,
+        }
+        if end.has_passed() {
+            return send(&mut io::stdout().lock(), &said).map_err(Problem::broken);
+        }
+        pause(Duration::from_micros(chance.below(2_000)));
+    }
+}
+
+/// Says that it is in, writes, and says that it leaves. Returns whether the lock lasted.
+fn inside(
+    files: &Files,
+    name: &str,
+    lock: &WriteLock,
+    hold: Hold,
+    chance: &mut Chance,
+) -> Result<bool, Problem> {
+    let Some(inode) = outside_view(lock.mutex_path())? else {
+        let word = if hold.check().is_ok() {
+            "unseen"
+        } else {
+            "lost"
+        };
+        files.log(&format!("{word} {name} 0"))?;
+        return Ok(false);
+    };
+    files.log(&format!("enter {name} {inode}"))?;
+    if chance.below(8) == 0 {
+        sys::fork_sleeper().tried("forking")?;
+    }
+    for _write in 0..2 {
+        if hold.check().is_err() {
+            files.log(&format!("lost {name} {inode}"))?;
+            return Ok(false);
+        }
+        files.log(&format!("write {name} {inode}"))?;
+        pause(Duration::from_micros(chance.below(1_500)));
+    }
+    files.log(&format!("leave {name} {inode}"))?;
+    let released = hold.release();
+    if let Err(error) = released {
+        files.log(&format!("unreleased {name} 0 {error:?}"))?;
+    }
+    Ok(true)
+}
+
+/// A refusal leaves nothing behind, and nobody waits for ever.
+fn refused(
+    files: &Files,
+    name: &str,
+    lock: &WriteLock,
+    refusal: &AcquireError,
+) -> Result<(), Problem> {
+    if outside_view(lock.mutex_path())?.is_some() {
+        files.log(&format!("kept {name} 0 {refusal:?}"))?;
+    }
+    let word = match refusal {
+        AcquireError::Busy(_) => "starved",
+        _ => "error",
+    };
+    files.log(&format!("{word} {name} 0 {refusal:?}"))
+}
+
+/// Which writers were killed, and how many lines there were just before.
+type Killed = BTreeMap<String, usize>;
+
+struct Storm {
+    files: Files,
+    folder: PathBuf,
+    writers: Vec<Process>,
+    killed: Killed,
+    started: u64,
+    swaps: u64,
+    end: Deadline,
+}
+
+/// `real-write-lock-storm`.
+pub(crate) fn storm(world: &mut World) -> Result<(), Problem> {
+    let files = Files::of(&world.folder);
+    fs::create_dir(&files.directory).tried("making the directory")?;
+    let mut storm = Storm {
+        files,
+        folder: world.folder.clone(),
+        writers: Vec::new(),
+        killed: Killed::new(),
+        started: 0,
+        swaps: 0,
+        end: Deadline::within(SPAN),
+    };
+    for _writer in 0..WRITERS {
+        let writer = storm.start(None)?;
+        storm.writers.push(writer);
+    }
+    let mut chance = Chance::new(world.seed);
+    while !storm.end.has_passed() {
+        pause(Duration::from_millis(chance.below(12)));
+        storm.blow(world, &mut chance)?;
+    }
+    storm.calm(world)
+}
+
+impl Storm {
+    fn command(&self, name: &str, ms: u64) -> std::process::Command {
+        let ms = ms.to_string();
+        let words = [self.folder.as_os_str(), OsStr::new(name), OsStr::new(&ms)];
+        itself("lock-writer", words)
+    }
+
+    /// Starts a writer, under a given number where the machine allows it.
+    fn start(&mut self, number: Option<i32>) -> Result<Process, Problem> {
+        self.started = self.started.saturating_add(1);
+        let name = format!("writer-{}", self.started);
+        let ms = u64::try_from(self.end.remaining().as_millis()).unwrap_or(0);
+        let command = self.command(&name, ms.max(1));
+        let Some(number) = number else {
+            return Process::start(&name, command);
+        };
+        match Process::start_numbered(&name, command, number) {
+            Err(Problem::Missing {
+                need: Need::SetTid, ..
+            }) => self.start(None),
+            started => started,
+        }
+    }
+
+    fn blow(&mut self, world: &mut World, chance: &mut Chance) -> Result<(), Problem> {
+        match chance.below(100) {
+            0..30 => self.kill(world, chance),
+            30..60 => self.stop(world, chance),
+            60..95 => self.damage(world, chance),
+            _ => self.swap(world),
+        }
+    }
+
+    /// Chooses the one that is inside in half of all cases.
+    fn victim(&self, chance: &mut Chance) -> Result<usize, Problem> {
+        let any = usize::try_from(chance.below(16)).unwrap_or(0);
+        let lines = self.files.lines()?;
+        let last = lines.last().and_then(|line| line.split(' ').nth(1));
+        let inside = self
+            .writers
+            .iter()
+            .position(|writer| Some(writer.name.as_str()) == last);
+        Ok(inside.filter(|_| chance.below(2) == 0).unwrap_or(any))
+    }
+
+    /// Kills one, and gives its number to another one at once.
+    fn kill(&mut self, world: &mut World, chance: &mut Chance) -> Result<(), Problem> {
+        let at = self.victim(chance)?;
+        let lines = self.files.lines()?.len();
+        let writer = self.writers.swap_remove(at);
+        let number = writer.number;
+        self.killed.insert(writer.name.clone(), lines);
+        writer.kill_and_reap()?;
+        world.story.count(Count::Kills, 1);
+        let next = self.start(Some(number))?;
+        let is_recycled = u64::from(next.number == number);
+        world.story.count(Count::PidsRecycled, is_recycled);
+        self.writers.push(next);
+        Ok(())
+    }
+
+    fn stop(&self, world: &mut World, chance: &mut Chance) -> Result<(), Problem> {
+        let at = self.victim(chance)?;
+        let Some(writer) = self.writers.get(at) else {
+            return Ok(());
+        };
+        if writer.has_exited(Duration::ZERO)? {
+            return Ok(());
+        }
+        writer.stop()?;
+        pause(Duration::from_millis(chance.below(60)));
+        writer.resume()?;
+        world.story.count(Count::Stops, 1);
+        Ok(())
+    }
+
+    /// Removes, tears or replaces the record. Who holds is written there; who may hold is not.
+    fn damage(&self, world: &mut World, chance: &mut Chance) -> Result<(), Problem> {
+        let record = self.files.directory.join("app.db.write-lock");
+        let done = match chance.below(3) {
+            0 => fs::remove_file(&record),
+            1 => tear(&record),
+            _ => self.replace(&record),
+        };
+        match done {
+            Ok(()) => world.story.count(Count::Damages, 1),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Problem::broken(error)),
+        }
+        Ok(())
+    }
+
+    fn replace(&self, record: &Path) -> io::Result<()> {
+        let other = self.folder.join("other");
+        fs::write(&other, [b' '; 1_024])?;
+        fs::rename(other, record)
+    }
+
+    /// Puts an empty directory in the place of the lock's.
+    fn swap(&mut self, world: &mut World) -> Result<(), Problem> {
+        if self.swaps == SWAPS {
+            return Ok(());
+        }
+        self.swaps = self.swaps.saturating_add(1);
+        self.files.log("swap story 0")?;
+        let old = self.folder.join(format!("data-{}", self.swaps));
+        fs::rename(&self.files.directory, old).tried("swapping")?;
+        // A writer may have made it again already.
+        fs::create_dir_all(&self.files.directory).tried("swapping")?;
+        world.story.count(Count::Swaps, 1);
+        Ok(())
+    }
+
+    /// Hears the survivors, judges the log, and sees that the next one gets in at once.
+    fn calm(mut self, world: &mut World) -> Result<(), Problem> {
+        for mut writer in std::mem::take(&mut self.writers) {
+            let said: Said = writer.hear(PROMPT)?;
+            world.story.count(Count::Grants, said.holds);
+        }
+        let lines = self.files.lines()?;
+        judge(world, &lines, &self.killed);
+        let mut last = Process::start("last", self.command("last", 0))?;
+        let said: Said = last.hear(PROMPT)?;
+        world.story.check(Rule::NextIsGranted, said.holds == 1, || {
+            "nobody holds, and the next one is not granted at once".to_owned()
+        });
+        Ok(())
+    }
+}
+
+/// Writes over the start of the record, as a holder does that is killed in the middle of it.
+fn tear(record: &Path) -> io::Result<()> {
+    let file = File::options().write(true).open(record)?;
+    file.write_all_at(b"{\"protocol\":2,\"pid\":7", 0)
+}
+
+/// A hold that is open in the log.
+struct Open<'a> {
+    name: &'a str,
+    inode: &'a str,
+    /// How often it wrote after another one had come in.
+    late: u32,
+}
+
+/// The oracle over the log.
+///
+/// Two holds of one mutex never overlap. Where the directory was swapped during a hold, that hold
+/// ends at its next look: one write may already be on its way then.
+fn judge(world: &mut World, lines: &[String], killed: &Killed) {
+    let mut open: Vec<Open<'_>> = Vec::new();
+    let (mut entered, mut killed_inside, mut lost) = (0_u64, 0_u64, 0_u64);
+    let has_swaps = lines.iter().any(|line| line.starts_with("swap "));
+    for (at, line) in lines.iter().enumerate() {
+        let mut words = line.split(' ');
+        let verb = words.next().unwrap_or("");
+        let (Some(name), Some(inode)) = (words.next(), words.next()) else {
+            world.story.violated(Rule::ScenarioEnds, line);
+            continue;
+        };
+        let is_dead = |name: &str| killed.get(name).is_some_and(|lines| *lines <= at);
+        match verb {
+            "enter" => {
+                entered = entered.saturating_add(1);
+                let before = open.len();
+                open.retain(|hold| !is_dead(hold.name));
+                let gone = before.saturating_sub(open.len());
+                killed_inside = killed_inside.saturating_add(u64::try_from(gone).unwrap_or(0));
+                let is_alone = open.iter().all(|hold| hold.inode != inode && has_swaps);
+                world.story.check(Rule::HoldsDoNotOverlap, is_alone, || {
+                    format!("line {at}: {line} while another one held")
+                });
+                open.push(Open {
+                    name,
+                    inode,
+                    late: 0,
+                });
+            }
+            "write" => {
+                world.story.count(Count::Writes, 1);
+                let newest = open.last().map(|hold| hold.name);
+                let hold = open.iter_mut().find(|hold| hold.name == name);
+                let late = hold.map(|hold| {
+                    hold.late = hold.late.saturating_add(u32::from(newest != Some(name)));
+                    hold.late
+                });
+                let is_let_in = late.is_some_and(|late| late <= 1);
+                world.story.check(Rule::HoldsDoNotOverlap, is_let_in, || {
+                    format!("line {at}: {line} beside its successor")
+                });
+            }
+            "leave" | "lost" => {
+                lost = lost.saturating_add(u64::from(verb == "lost"));
+                open.retain(|hold| hold.name != name);
+            }
+            "swap" => {}
+            "unseen" => world.story.violated(Rule::GrantIsTheKernels, line),
+            "kept" => world.story.violated(Rule::RefusalHoldsNothing, line),
+            "starved" => world.story.violated(Rule::NobodyStarves, line),
+            "error" | "unreleased" => {
+                // Between the two directories there is none.
+                world
+                    .story
+                    .check(Rule::ErrorHasACause, has_swaps, || line.clone());
+                world.story.note(line);
+                world.story.count(Count::Errors, 1);
+            }
+            _ => world.story.violated(Rule::ScenarioEnds, line),
+        }
+    }
+    let story = &mut world.story;
+    story.effect(entered > 100, "many holds");
+    story.effect(killed_inside > 0, "a holder was killed inside");
+    story.count(Count::Lost, lost);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(lines: &[&str], killed: &[(&str, usize)]) -> Vec<&'static str> {
+        let mut world = World::new(Path::new("/nowhere"), 0);
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        let killed = killed.iter().map(|(name, at)| ((*name).to_owned(), *at));
+        judge(&mut world, &lines, &killed.collect());
+        let rules = world.story.rules();
+        rules
+            .into_iter()
+            .filter(|rule| *rule != Rule::EffectIsSeen.name())
+            .collect()
+    }
+
+    #[test]
+    fn a_line_of_the_kernel_names_process_and_inode() {
+        let line = "1: POSIX  ADVISORY  WRITE 70 fe:00:4194563 1073741826 1073742335";
+        assert_eq!(locked(line), Some((70, 4_194_563)));
+        assert_eq!(locked(&line.replace("WRITE", "READ")), None);
+        assert_eq!(locked(&line.replace("POSIX ", "FLOCK ")), None);
+        assert_eq!(locked("1: -> POSIX  ADVISORY  WRITE 70 fe:00:4 0 1"), None);
+    }
+
+    #[test]
+    fn the_oracle_can_fail() {
+        let overlap = Rule::HoldsDoNotOverlap.name();
+        assert_eq!(
+            judged(&["enter a 1", "write a 1", "leave a 1", "enter b 1"], &[]),
+            [""; 0]
+        );
+        assert_eq!(judged(&["enter a 1", "enter b 1"], &[]), [overlap]);
+        assert_eq!(judged(&["enter a 1", "enter b 1"], &[("a", 1)]), [""; 0]);
+        assert_eq!(judged(&["enter a 1", "enter b 1"], &[("a", 2)]), [overlap]);
+        assert_eq!(judged(&["enter a 1", "enter b 2"], &[]), [overlap]);
+        let swapped = [
+            "swap story 0",
+            "enter a 1",
+            "enter b 2",
+            "write a 1",
+            "lost a 1",
+        ];
+        assert_eq!(judged(&swapped, &[]), [""; 0]);
+        let twice = [
+            "swap story 0",
+            "enter a 1",
+            "enter b 2",
+            "write a 1",
+            "write a 1",
+        ];
+        assert_eq!(judged(&twice, &[]), [overlap]);
+        assert_eq!(
+            judged(&["unseen a 0"], &[]),
+            [Rule::GrantIsTheKernels.name()]
+        );
+        assert_eq!(
+            judged(&["kept a 0 Busy"], &[]),
+            [Rule::RefusalHoldsNothing.name()]
+        );
+        assert_eq!(
+            judged(&["starved a 0 Busy"], &[]),
+            [Rule::NobodyStarves.name()]
+        );
+        assert_eq!(
+            judged(&["error a 0 Io"], &[]),
+            [Rule::ErrorHasACause.name()]
+        );
+        assert_eq!(judged(&["write a 1"], &[]), [overlap]);
+    }
+}
