@@ -206,9 +206,11 @@ impl MutexFile {
     }
 
     /// Asks the kernel whether another process has the lock.
-    pub(crate) fn kernel_look(&self) -> KernelLook {
-        self.descriptor
-            .map_or(KernelLook::Unseen, |descriptor| descriptor.look())
+    pub(crate) fn kernel_look(&self) -> Result<KernelLook, AcquireError> {
+        let looked = self.descriptor.map(|descriptor| descriptor.look());
+        looked.map_or(Ok(KernelLook::Unseen), |looked| {
+            looked.map_err(|error| io(&self.path, Step::Begin, error))
+        })
     }
 
     /// The connection, for tests that go behind our back.

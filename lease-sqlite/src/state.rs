@@ -352,7 +352,7 @@ impl State {
         };
         for _again in 0..COLLISIONS {
             let begun = mutex.begin(&paths.record, &mut self.faults)?;
-            if begun == Begun::Taken || mutex.kernel_look() != KernelLook::Free {
+            if begun == Begun::Taken || mutex.kernel_look()? != KernelLook::Free {
                 return Ok(begun);
             }
         }
@@ -499,7 +499,7 @@ impl State {
         // A process is not shown its own locks.
         let kernel = match &self.mutex {
             _ if self.hold.is_some() => KernelLook::Held(None),
-            Some(mutex) => mutex.kernel_look(),
+            Some(mutex) => mutex.kernel_look().unwrap_or(KernelLook::Unseen),
             None => KernelLook::Unseen,
         };
         let locked_by = match kernel {

@@ -393,13 +393,16 @@ impl SqliteDescriptor {
     }
 
     /// Asks the kernel whether anybody has a lock on SQLite's lock bytes.
-    pub(crate) fn look(&self) -> KernelLook {
+    ///
+    /// An error: the file system has no locks to give. SQLite calls that busy, too.
+    pub(crate) fn look(&self) -> io::Result<KernelLook> {
         match self.meets(libc::F_WRLCK) {
-            Ok(None) => KernelLook::Free,
+            Ok(None) => Ok(KernelLook::Free),
             // Another connection of this process, behind our back.
-            Ok(Some(owner)) if owner == self.owner => KernelLook::Held(None),
-            Ok(Some(owner)) => KernelLook::Held(Pid::new(owner.into()).ok()),
-            Err(_) => KernelLook::Unseen,
+            Ok(Some(owner)) if owner == self.owner => Ok(KernelLook::Held(None)),
+            Ok(Some(owner)) => Ok(KernelLook::Held(Pid::new(owner.into()).ok())),
+            Err(error) if error.raw_os_error() == Some(libc::ENOLCK) => Err(error),
+            Err(_) => Ok(KernelLook::Unseen),
         }
     }
 

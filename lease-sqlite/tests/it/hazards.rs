@@ -9,7 +9,7 @@ use lease_core::BusyReason;
 use lease_sqlite::rusqlite::Connection;
 use lease_sqlite::{AcquireError, AdoptionCause, LockOptions, Lost, NotAMutex};
 
-use crate::rig::{Place, Writer, now};
+use crate::rig::{Place, Writer, has_strace, now};
 
 const GRANTED: &str = "granted depth=1";
 const RELEASED: &str = "Some(Ok(Lock))";
@@ -121,7 +121,7 @@ fn on_mutex(place: &Place, sql: &str) {
 type Harm = fn(&Place);
 
 /// What a mutex may have become, and what is wrong with it then.
-const HARMS: [(&str, Harm, Option<NotAMutex>); 12] = [
+const HARMS: [(&str, Harm, Option<NotAMutex>); 13] = [
     ("as it was made", |_| {}, None),
     (
         "a table",
@@ -166,8 +166,14 @@ const HARMS: [(&str, Harm, Option<NotAMutex>); 12] = [
         None,
     ),
     ("no WAL left", |place| beside(place, "-wal", b""), None),
+    (
+        "WAL of other bytes",
+        |place| beside(place, "-wal", &[0xa5; 512]),
+        Some(NotAMutex::JournalMode),
+    ),
 ];
 
+// fault B43
 #[test]
 fn whatever_the_mutex_became_a_grant_excludes_and_the_rest_is_an_error() {
     for (name, harm, expected) in HARMS {
@@ -205,6 +211,53 @@ fn whatever_the_mutex_became_a_grant_excludes_and_the_rest_is_an_error() {
         hold.check().unwrap_or_else(|lost| panic!("{name}: {lost}"));
         hold.release().unwrap();
         assert_eq!(other.does("acquire 0"), GRANTED, "{name}");
+    }
+}
+
+#[test]
+fn a_log_that_appears_beside_an_open_mutex_keeps_everybody_out_until_it_is_gone() {
+    let place = Place::new();
+    let lock = place.lock();
+    now(&lock).unwrap().release().unwrap();
+    beside(&place, "-wal", &[0xa5; 512]);
+    let mut other = Writer::start(&place);
+    for outcome in [now(&lock).map(drop), now(&place.lock()).map(drop)] {
+        assert!(
+            matches!(&outcome, Err(AcquireError::NotAMutex { why, .. }) if *why == NotAMutex::JournalMode),
+            "{outcome:?}"
+        );
+    }
+    assert!(other.does("acquire 0").starts_with("error"));
+    // Nothing was repaired by taking it away. When somebody did, the same lock works again.
+    let mut log = place.mutex().into_os_string();
+    log.push("-wal");
+    assert_eq!(fs::read(&log).unwrap(), [0xa5; 512]);
+    fs::remove_file(&log).unwrap();
+    let hold = now(&lock).unwrap();
+    hold.check().unwrap();
+    assert!(other.does("acquire 0").starts_with("busy"));
+}
+
+// fault B41
+#[test]
+fn a_file_system_without_locks_is_an_error_and_not_busy() {
+    if !has_strace("hazards::a_file_system_without_locks_is_an_error_and_not_busy") {
+        return;
+    }
+    let errors = ["ENOLCK", "ENOSYS", "EINVAL", "EOPNOTSUPP", "EIO"];
+    for (error, has_mutex) in errors
+        .into_iter()
+        .flat_map(|error| [(error, false), (error, true)])
+    {
+        let place = Place::new();
+        if has_mutex {
+            now(&place.lock()).unwrap().release().unwrap();
+        }
+        let inject = format!("inject=fcntl:error={error}");
+        let strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", &inject];
+        let mut other = Writer::start_with(&place, &strace);
+        let told = other.does("acquire 1000");
+        assert!(told.starts_with("error"), "{error}: {told}");
     }
 }
 
