@@ -347,6 +347,15 @@ impl State {
     /// SQLite takes it in steps, and two who try at once can refuse each other: busy, and nobody has
     /// it. So whoever is refused by nobody tries again, a few times.
     fn begin(&mut self, paths: &Paths) -> Result<Begun, AcquireError> {
+        let begun = self.try_begin(paths);
+        if begun.is_err() {
+            // Part of the lock may have been taken. It goes with the connection.
+            self.mutex = None;
+        }
+        begun
+    }
+
+    fn try_begin(&mut self, paths: &Paths) -> Result<Begun, AcquireError> {
         let Some(mutex) = &self.mutex else {
             return Ok(Begun::Busy);
         };
