@@ -1,0 +1,249 @@
+//! One call fails at a time; what is granted, held and left is asked of the kernel.
+
+use std::fs;
+
+use lease_sqlite::{LockOptions, WaitBudget};
+
+use crate::rig::{Place, Victim, has_strace};
+
+/// More than any of these calls is made in one round.
+const MOST: u32 = 40;
+
+/// How many faults were met, and how many of them an acquire told of.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen {
+    faults: u32,
+    errors: u32,
+    /// Unlocks that failed without SQLite saying so.
+    deaf: u32,
+}
+
+/// Lets a call of acquire, check and release fail, each of them in a round of its own.
+///
+/// With `warm` the lock was held before; else each round is the first one on its path.
+fn each(call: &str, how: &str, warm: bool) -> Seen {
+    let mut seen = Seen::default();
+    let mut victim = Victim::start();
+    let mut place = Place::new();
+    victim.opens(&place);
+    if warm {
+        holds(&mut victim);
+    }
+    for number in 1..=MOST {
+        let tracer = victim.with(&place, call, how, number);
+        let answer = victim.does("acquire");
+        let is_granted = answer == "granted";
+        let what = format!("{call}, {how}, number {number}: {answer}");
+        assert_eq!(victim.has_lock(&place.mutex()), is_granted, "{what}");
+        if is_granted {
+            let check = victim.does("check");
+            let released = victim.does("release");
+            assert!(check.starts_with("Some("), "{what}: {check}");
+            assert!(released.starts_with("Some("), "{what}: {released}");
+        } else {
+            names_path_and_step(&answer, &place);
+        }
+        let fault = tracer.end();
+        let Some(fault) = fault else {
+            assert!(is_granted, "{what}: without a fault");
+            return seen;
+        };
+        // SQLite says nothing of an unlock that failed, so that a shared lock stays until the next
+        // round of this process, or its end. No other fault leaves anything.
+        let left = victim.locks(&place.mutex());
+        let is_deaf = fault.contains("F_UNLCK") && left == ["READ"];
+        assert!(left.is_empty() || is_deaf, "{what}: {left:?} after {fault}");
+        seen.deaf += u32::from(is_deaf);
+        if is_deaf {
+            holds(&mut victim);
+        }
+        seen.faults += 1;
+        seen.errors += u32::from(!is_granted);
+        nothing_is_left(&place, &format!("{what} by {fault}"));
+        others_get_in(&place, &what);
+        holds(&mut victim);
+        if !warm {
+            place = Place::new();
+            victim.opens(&place);
+        }
+    }
+    panic!("{call}: more than {MOST} in one round");
+}
+
+/// A round without a fault.
+#[track_caller]
+fn holds(victim: &mut Victim) {
+    assert_eq!(victim.does("acquire"), "granted");
+    let check = victim.does("check");
+    // Who could not look for SQLite's descriptor at the first time does not see whether it is locked.
+    let is_seen = check == "Some(Ok(()))";
+    assert!(is_seen || check.starts_with("Some(Err(Unseen"), "{check}");
+    assert_eq!(victim.does("release"), "Some(Ok(Lock))");
+}
+
+/// `error write lock: open of "/tmp/app.db.write-lock" failed`
+#[track_caller]
+fn names_path_and_step(answer: &str, place: &Place) {
+    let path = place.directory.to_str().unwrap();
+    let steps = [
+        "create", "open", "begin", "fence", "adopt", "write", "commit",
+    ];
+    let has_step = steps
+        .iter()
+        .any(|step| answer.contains(&format!(": {step} of \"")));
+    let is_own_name = answer.contains("/proc/self");
+    let has_step = has_step || answer.contains("\" cannot be a mutex: ");
+    let has_path = answer.contains(path) || is_own_name;
+    assert!(has_step && has_path, "{answer}");
+}
+
+/// Only the files of the lock are there, each what it should be. A name that could not be removed
+/// again is a file too many, and nothing more.
+#[track_caller]
+fn nothing_is_left(place: &Place, what: &str) {
+    let could_not_remove = what.starts_with("unlink");
+    let unfinished = "app.db.write-lock.mutex.new-";
+    let names: Vec<_> = place
+        .names()
+        .into_iter()
+        .filter(|name| !(could_not_remove && name.starts_with(unfinished)))
+        .collect();
+    let known = ["app.db.write-lock", "app.db.write-lock.mutex"];
+    assert!(
+        names.iter().all(|name| known.contains(&&**name)),
+        "{what}: {names:?}"
+    );
+    if place.mutex().exists() {
+        // Nobody in this process holds.
+        assert_eq!(fs::read(place.mutex()).unwrap().len(), 4_096, "{what}");
+    }
+}
+
+/// The next one gets in at once, whatever happened.
+#[track_caller]
+fn others_get_in(place: &Place, what: &str) {
+    let lock = LockOptions::new()
+        .role("next")
+        .open(place.database())
+        .unwrap();
+    let hold = lock.acquire(WaitBudget::NOW);
+    let hold = hold.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+    hold.check().unwrap();
+    hold.release().unwrap();
+    let record = fs::read(place.record()).unwrap();
+    assert_eq!(record.len(), 1_024, "{what}");
+}
+
+/// The calls of one round are as many as were met, and some of them matter to whoever acquires.
+#[track_caller]
+fn check(call: &str, how: &str, faults: u32, errors: u32) {
+    assert_eq!(
+        each(call, how, true),
+        Seen {
+            faults,
+            errors,
+            deaf: 0
+        },
+        "{call}"
+    );
+}
+
+#[test]
+fn a_call_of_sqlite_that_fails_is_an_error_or_a_hold_and_never_both() {
+    if !has_strace("calls::a_call_of_sqlite_that_fails_is_an_error_or_a_hold_and_never_both") {
+        return;
+    }
+    let seen = each("fcntl", "error=EIO", true);
+    assert!(seen.faults >= 9 && seen.errors >= 4, "{seen:?}");
+}
+
+#[test]
+fn a_kernel_without_locks_grants_nothing() {
+    if !has_strace("calls::a_kernel_without_locks_grants_nothing") {
+        return;
+    }
+    let seen = each("fcntl", "error=ENOLCK", true);
+    assert!(seen.faults >= 9 && seen.errors >= 1, "{seen:?}");
+}
+
+// C14
+#[test]
+fn a_look_that_fails_is_an_error_that_gives_the_lock_back() {
+    if !has_strace("calls::a_look_that_fails_is_an_error_that_gives_the_lock_back") {
+        return;
+    }
+    // Two under the lock, and those of the check, of which an acquire knows nothing.
+    check("statx", "error=EIO", 4, 2);
+    check("statx", "error=EACCES", 4, 2);
+}
+
+// C30
+#[test]
+fn a_record_that_cannot_be_written_is_an_error_that_gives_the_lock_back() {
+    if !has_strace("calls::a_record_that_cannot_be_written_is_an_error_that_gives_the_lock_back") {
+        return;
+    }
+    for how in [
+        "error=EIO",
+        "error=ENOSPC",
+        "error=EDQUOT",
+        "retval=512",
+        "retval=0",
+    ] {
+        check("pwrite64", how, 1, 1);
+    }
+    // Interrupted is not failed.
+    check("pwrite64", "error=EINTR", 1, 0);
+}
+
+#[test]
+fn what_sqlite_reads_and_looks_at_may_fail() {
+    if !has_strace("calls::what_sqlite_reads_and_looks_at_may_fail") {
+        return;
+    }
+    for (call, how) in [
+        ("pread64", "error=EIO"),
+        ("pread64", "retval=0"),
+        ("newfstatat", "error=EIO"),
+        ("newfstatat", "error=EACCES"),
+    ] {
+        assert!(each(call, how, true).faults >= 1, "{call} {how}");
+    }
+}
+
+#[test]
+fn the_first_acquire_on_a_path_survives_a_fault_at_each_call_that_makes_files() {
+    if !has_strace(
+        "calls::the_first_acquire_on_a_path_survives_a_fault_at_each_call_that_makes_files",
+    ) {
+        return;
+    }
+    for (call, how) in [
+        ("pwrite64", "error=ENOSPC"),
+        ("link,linkat", "error=EPERM"),
+        ("unlink,unlinkat", "error=EACCES"),
+    ] {
+        let seen = each(call, how, false);
+        assert!(seen.faults >= 1, "{call} {how}: {seen:?}");
+    }
+}
+
+#[test]
+fn the_first_acquire_on_a_path_survives_a_fault_at_each_call_that_opens() {
+    if !has_strace("calls::the_first_acquire_on_a_path_survives_a_fault_at_each_call_that_opens") {
+        return;
+    }
+    let seen = each("open,openat", "error=EMFILE", false);
+    assert!(seen.faults >= 4 && seen.errors >= 2, "{seen:?}");
+}
+
+#[test]
+fn the_first_acquire_on_a_path_survives_a_fault_at_each_sync_and_lock() {
+    if !has_strace("calls::the_first_acquire_on_a_path_survives_a_fault_at_each_sync_and_lock") {
+        return;
+    }
+    let seen = each("fsync,fdatasync", "error=EIO", false);
+    assert!(seen.faults >= 1 && seen.errors >= 1, "{seen:?}");
+    let seen = each("fcntl", "error=EIO", false);
+    assert!(seen.faults >= 9, "{seen:?}");
+}

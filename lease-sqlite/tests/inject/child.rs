@@ -1,0 +1,44 @@
+//! The process in which calls fail: this test program, run again with one test and orders to obey.
+
+use std::io::stdin;
+
+use lease_sqlite::{Hold, LockOptions, WaitBudget, WriteLock};
+
+use crate::rig::{answer, is_child};
+
+/// Runs in every test run, where it has no orders and does nothing.
+#[test]
+fn obeys_orders() {
+    if !is_child() {
+        return;
+    }
+    let mut lock: Option<WriteLock> = None;
+    let mut hold: Option<Hold> = None;
+    answer("ready");
+    for order in stdin().lines().map_while(Result::ok) {
+        let (verb, rest) = order.split_once(' ').unwrap_or((&order, ""));
+        match verb {
+            "open" => {
+                lock = LockOptions::new().role("child").open(rest).ok();
+                answer(if lock.is_some() { "open" } else { "closed" });
+            }
+            "acquire" => match lock.as_ref().map(|lock| lock.acquire(WaitBudget::NOW)) {
+                Some(Ok(held)) => {
+                    hold = Some(held);
+                    answer("granted");
+                }
+                Some(Err(error)) => answer(&format!("error {error}")),
+                None => answer("closed"),
+            },
+            "check" => {
+                let check = hold.as_ref().map(Hold::check);
+                answer(&format!("{check:?}").replace('\n', " "));
+            }
+            "release" => {
+                let released = hold.take().map(Hold::release);
+                answer(&format!("{released:?}").replace('\n', " "));
+            }
+            _ => answer("what?"),
+        }
+    }
+}

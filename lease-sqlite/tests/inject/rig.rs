@@ -1,0 +1,225 @@
+//! A place, a child in it, and strace on that child.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    reason = "tests meet the machine here"
+)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const CHILD: &str = "LEASE_SQLITE_TEST_INJECT";
+const MARK: &str = "=> ";
+const BOUND: Duration = Duration::from_secs(10);
+
+/// A directory, removed at the end.
+pub(crate) struct Place {
+    pub(crate) directory: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lease-sqlite-inject-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().canonicalize().unwrap().join(name);
+        fs::create_dir(&directory).unwrap();
+        Self { directory }
+    }
+
+    pub(crate) fn database(&self) -> PathBuf {
+        self.directory.join("app.db")
+    }
+
+    pub(crate) fn record(&self) -> PathBuf {
+        self.directory.join("app.db.write-lock")
+    }
+
+    pub(crate) fn mutex(&self) -> PathBuf {
+        self.directory.join("app.db.write-lock.mutex")
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.directory).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.filter(|name| name != "log").collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _removed = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The process in which calls fail.
+pub(crate) struct Victim {
+    child: Child,
+    orders: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Victim {
+    pub(crate) fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child::obeys_orders", "--nocapture"])
+            .env(CHILD, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (sender, answers) = channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if let Some((_, answer)) = line.split_once(MARK)
+                    && sender.send(answer.to_owned()).is_err()
+                {
+                    return;
+                }
+            }
+        });
+        let orders = child.stdin.take().unwrap();
+        let victim = Self {
+            child,
+            orders,
+            answers,
+        };
+        assert_eq!(victim.answers.recv_timeout(BOUND).unwrap(), "ready");
+        victim
+    }
+
+    pub(crate) fn does(&mut self, order: &str) -> String {
+        writeln!(self.orders, "{order}").unwrap();
+        self.answers.recv_timeout(BOUND).expect("an answer in time")
+    }
+
+    pub(crate) fn opens(&mut self, place: &Place) {
+        let order = format!("open {}", place.database().display());
+        assert_eq!(self.does(&order), "open");
+    }
+
+    /// Tells whether the kernel says that the child keeps others out.
+    pub(crate) fn has_lock(&self, mutex: &Path) -> bool {
+        // Who reads the kernel's list while others take and give back may miss a line.
+        (0..20).any(|_| self.locks(mutex).iter().any(|kind| kind == "WRITE"))
+    }
+
+    /// Returns the kinds of locks that the kernel says the child has on the mutex.
+    pub(crate) fn locks(&self, mutex: &Path) -> Vec<String> {
+        let Ok(found) = fs::metadata(mutex) else {
+            return Vec::new();
+        };
+        let (pid, inode) = (self.child.id().to_string(), found.ino().to_string());
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let kind = |line: &str| {
+            let words: Vec<_> = line.split_ascii_whitespace().collect();
+            let [_, "POSIX", _, kind, owner, file, ..] = words[..] else {
+                return None;
+            };
+            let is_ours = owner == pid && file.rsplit(':').next() == Some(&*inode);
+            is_ours.then(|| kind.to_owned())
+        };
+        locks.lines().filter_map(kind).collect()
+    }
+
+    /// Begins to let the `number`th of these calls fail.
+    pub(crate) fn with(&self, place: &Place, call: &str, how: &str, number: u32) -> Tracer {
+        let log = place.directory.join("log");
+        let pid = self.child.id().to_string();
+        let tracer = Command::new("strace")
+            .args(["-f", "-qq", "-p", &pid, "-o"])
+            .arg(&log)
+            .args(["-e", &format!("trace={call}")])
+            .args(["-e", &format!("inject={call}:{how}:when={number}")])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let tracer = Tracer { tracer, log };
+        let end = Instant::now() + BOUND;
+        while !self.is_traced() {
+            assert!(Instant::now() < end, "strace does not come to {call}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        tracer
+    }
+
+    /// Whether every thread is traced.
+    fn is_traced(&self) -> bool {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        tasks.filter_map(Result::ok).all(|task| {
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            !status.contains("TracerPid:\t0")
+        })
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _killed = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// A strace that is on a child.
+pub(crate) struct Tracer {
+    tracer: Child,
+    log: PathBuf,
+}
+
+impl Tracer {
+    /// Leaves the child alone again, and tells which call failed, if one did.
+    pub(crate) fn end(mut self) -> Option<String> {
+        let pid = self.tracer.id().to_string();
+        // Asked to end, it lets go of the child first.
+        let asked = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(asked.unwrap().success());
+        self.tracer.wait().unwrap();
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let _removed = fs::remove_file(&self.log);
+        let line = log.lines().find(|line| line.contains("(INJECTED)"))?;
+        Some(line.to_owned())
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        let _killed = self.tracer.kill();
+        let _reaped = self.tracer.wait();
+    }
+}
+
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+pub(crate) fn answer(text: &str) {
+    println!("{MARK}{text}");
+}
+
+/// Returns whether calls of another process can be made to fail, and says so if not.
+pub(crate) fn has_strace(test: &str) -> bool {
+    let mut strace = Command::new("strace");
+    let strace = strace.args(["-o", "/dev/null", "-e", "inject=getuid:error=EIO", "true"]);
+    if strace.output().is_ok_and(|run| run.status.success()) {
+        return true;
+    }
+    let line = format!("NOT RUN: {test}: strace: strace is not there or may not trace\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.create(true).append(true).open(path).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    }
+    false
+}
