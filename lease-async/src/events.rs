@@ -2,7 +2,7 @@
 
 use core::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lease_core::{Holder, Receipt, Receipts};
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
@@ -39,8 +39,11 @@ pub(crate) trait Tap<H>: Send + Sync {
     fn missed(&self);
 }
 
+/// Copied when one is added, shared at each publication.
+type Taps<H> = Arc<[Weak<dyn Tap<H>>]>;
+
 struct Channel<H> {
-    taps: Mutex<Vec<Weak<dyn Tap<H>>>>,
+    taps: Mutex<Taps<H>>,
 }
 
 impl<H: Holder> EventSource<H> {
@@ -48,7 +51,7 @@ impl<H: Holder> EventSource<H> {
     #[must_use]
     pub fn new(most: usize) -> Self {
         let (sender, _nobody) = broadcast::channel(most.clamp(1, 1 << 20));
-        let taps = Mutex::new(Vec::new());
+        let taps = Mutex::new(Taps::from([]));
         let channel = Arc::new(Channel { taps });
         Self { channel, sender }
     }
@@ -64,16 +67,17 @@ impl<H: Holder> EventSource<H> {
 
     /// Publishes receipts, in their order. Not under any lock: listeners are woken here.
     pub fn publish(&self, receipts: Receipts<H>) {
-        let taps = self.channel.taps();
+        let taps = Arc::clone(&self.channel.taps());
         let listened = self.sender.receiver_count() > 0;
         if receipts.missed > 0 {
-            taps.iter().for_each(|tap| tap.missed());
+            let taps = taps.iter().filter_map(Weak::upgrade);
+            taps.for_each(|tap| tap.missed());
             if listened {
                 drop(self.sender.send(Event::Missed(receipts.missed)));
             }
         }
         for receipt in receipts.receipts {
-            for tap in &taps {
+            for tap in taps.iter().filter_map(Weak::upgrade) {
                 // It wakes whoever waits for a loss, and nobody's panic costs others their receipts.
                 drop(catch_unwind(AssertUnwindSafe(|| tap.see(&receipt))));
             }
@@ -86,10 +90,8 @@ impl<H: Holder> EventSource<H> {
 }
 
 impl<H> Channel<H> {
-    fn taps(&self) -> Vec<Arc<dyn Tap<H>>> {
-        let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
-        taps.retain(|tap| tap.strong_count() > 0);
-        taps.iter().filter_map(Weak::upgrade).collect()
+    fn taps(&self) -> MutexGuard<'_, Taps<H>> {
+        self.taps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,12 +120,10 @@ impl<H: Holder> Events<H> {
 
     /// Stops listening, and shows every receipt to `tap` from now on.
     pub(crate) fn tap(self, tap: Weak<dyn Tap<H>>) {
-        let mut taps = self
-            .channel
-            .taps
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        taps.push(tap);
+        let mut taps = self.channel.taps();
+        let kept = taps.iter().filter(|tap| tap.strong_count() > 0).cloned();
+        let all = kept.chain([tap]).collect();
+        *taps = all;
     }
 }
 

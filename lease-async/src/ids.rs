@@ -1,5 +1,7 @@
 //! Random numbers: session ids, lease ids, operation ids.
 
+use std::sync::{Mutex, PoisonError};
+
 use lease_core::{AuthorityId, LeaseId, OpId};
 
 use crate::authority::{AuthorityError, BoxError};
@@ -14,9 +16,39 @@ fn random() -> Result<[u8; 16], AuthorityError> {
     }
 }
 
+/// Random numbers in stock, for ids that are drawn all the time and need not be secret.
+static STOCK: Mutex<Stock> = Mutex::new(Stock {
+    bytes: [0; STOCK_BYTES],
+    left: 0,
+});
+
+const STOCK_BYTES: usize = 4_096;
+
+struct Stock {
+    bytes: [u8; STOCK_BYTES],
+    left: usize,
+}
+
+/// One system call fills it for many ids. A token is told by its generation too, so it is no matter that a
+/// forked child has the same stock.
+fn stocked() -> Result<[u8; 16], AuthorityError> {
+    let mut stock = STOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    if stock.left < 16 {
+        let filled = getrandom::fill(&mut stock.bytes);
+        filled.map_err(|error| AuthorityError::Unreachable(error.to_string().into()))?;
+        stock.left = STOCK_BYTES;
+    }
+    stock.left = stock.left.saturating_sub(16);
+    let taken = stock.bytes.get(stock.left..).and_then(<[u8]>::first_chunk);
+    match taken {
+        Some(bytes) => Ok(*bytes),
+        None => random(),
+    }
+}
+
 /// Draws the id of one operation.
 pub(crate) fn operation() -> Result<OpId, AuthorityError> {
-    Ok(OpId::from_random(random()?))
+    Ok(OpId::from_random(stocked()?))
 }
 
 /// Draws the id of one authority.
@@ -26,7 +58,7 @@ pub(crate) fn authority() -> Result<AuthorityId, AuthorityError> {
 
 /// Draws the id of one lease. Where there is no randomness it is the reserved one, which no authority grants.
 pub(crate) fn lease() -> LeaseId {
-    random().map_or(LeaseId::NIL, LeaseId::from_random)
+    stocked().map_or(LeaseId::NIL, LeaseId::from_random)
 }
 
 /// Draws the name of one session: 32 hexadecimal digits.

@@ -10,15 +10,16 @@ mod watching;
 use core::fmt;
 use core::future::poll_fn;
 use core::pin::pin;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Poll;
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use lease_core::{
     Action, Answer, AuthorityId, Call, Capabilities, Disposition, Evidence, Holder, HolderLiveness,
     LeasePolicy, LeaseView, Locality, Moment, Note, Order, Outcome, PolicyError, Question,
-    Registry, Seen, SessionHolder, Step, Turn, Verdict,
+    Receipts, Registry, Seen, SessionHolder, Step, Turn, Verdict,
 };
 use tokio::sync::Notify;
 
@@ -77,8 +78,16 @@ pub(crate) struct Inner<H: Holder> {
     source: EventSource<H>,
     /// Held by the thread that publishes.
     publishing: Mutex<()>,
+    /// Something happened that nobody took to publish it.
+    unpublished: AtomicBool,
     /// Told when nothing is held any more.
     drained: Notify,
+}
+
+/// Receipts on their way, and the right to be the one who publishes.
+struct Publication<'a, H> {
+    receipts: Receipts<H>,
+    turn: MutexGuard<'a, ()>,
 }
 
 /// How far one attempt at a call came.
@@ -201,6 +210,7 @@ impl<H: Holder> MemoryBuilder<H> {
                 state: Mutex::new(state),
                 source: EventSource::new(self.receipts),
                 publishing: Mutex::default(),
+                unpublished: AtomicBool::new(false),
                 drained: Notify::new(),
             }),
         })
@@ -217,11 +227,11 @@ fn default_policy() -> LeasePolicy {
 }
 
 impl<H: Holder> Inner<H> {
-    fn state(&self) -> std::sync::MutexGuard<'_, State<H>> {
+    fn state(&self) -> MutexGuard<'_, State<H>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn watches(&self) -> std::sync::MutexGuard<'_, Watches> {
+    fn watches(&self) -> MutexGuard<'_, Watches> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -241,13 +251,15 @@ impl<H: Holder> Inner<H> {
         let result = act(&mut state, &mut turn);
         turn.note = None;
         let parting = state.part(self, &mut turn);
+        self.unpublished.store(true, Ordering::SeqCst);
+        let mine = self.take_receipts(&mut state);
         drop(state);
-        self.after(parting);
+        self.after(parting, mine);
         result
     }
 
     /// What follows outside the lock.
-    fn after(self: &Arc<Self>, parting: Parting) {
+    fn after<'a>(self: &'a Arc<Self>, parting: Parting, mine: Option<Publication<'a, H>>) {
         if parting.look {
             self.look();
         }
@@ -256,30 +268,35 @@ impl<H: Holder> Inner<H> {
         }
         drop((parting.alarm, parting.discarded));
         // First, so that who has lost a lease knows before its successor runs.
-        self.publish();
+        self.publish(mine);
         for waker in parting.wakers {
             // One that panics is not to cost the next one its turn.
             drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
         }
     }
 
+    /// Takes what is to be published, unless another thread publishes: that one looks again after it is done.
+    fn take_receipts(&self, state: &mut State<H>) -> Option<Publication<'_, H>> {
+        let turn = match self.publishing.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.unpublished.store(false, Ordering::SeqCst);
+        let receipts = state.registry.take_receipts();
+        Some(Publication { receipts, turn })
+    }
+
     /// Publishes what happened, in order: one thread at a time does it for all.
-    fn publish(&self) {
-        while self.state().unpublished() {
-            let _publishing = match self.publishing.try_lock() {
-                Ok(publishing) => publishing,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // That thread looks again after it is done.
-                Err(TryLockError::WouldBlock) => return,
-            };
-            loop {
-                let mut state = self.state();
-                let Some(receipts) = state.take_receipts() else {
-                    break;
-                };
-                drop(state);
-                self.source.publish(receipts);
+    fn publish<'a>(&'a self, mut mine: Option<Publication<'a, H>>) {
+        while let Some(Publication { receipts, turn }) = mine {
+            self.source.publish(receipts);
+            drop(turn);
+            // Whoever found this thread publishing has said so before.
+            if !self.unpublished.load(Ordering::SeqCst) {
+                return;
             }
+            mine = self.take_receipts(&mut self.state());
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
-use lease_core::{Holder, Moment, Outcome, Receipts, Registry, Settled, Turn, WaiterId};
+use lease_core::{Holder, Moment, Outcome, Registry, Settled, Turn, WaiterId};
 
 use super::Inner;
 use crate::authority::AuthorityError;
@@ -16,7 +16,6 @@ pub(super) struct State<H: Holder> {
     pub(super) stage: Stage,
     waiters: BTreeMap<WaiterId, Place<H>>,
     alarm: Option<(Moment, Alarm)>,
-    unpublished: bool,
     /// Somebody was queued or served, or left.
     moved: bool,
     /// Wakers to wake, and to drop, outside the lock.
@@ -62,7 +61,6 @@ impl<H: Holder> State<H> {
             stage: Stage::New,
             waiters: BTreeMap::new(),
             alarm: None,
-            unpublished: false,
             moved: false,
             turned_away: Vec::new(),
             discarded: Vec::new(),
@@ -150,7 +148,6 @@ impl<H: Holder> State<H> {
         if self.stage == Stage::New {
             self.stage = Stage::Open;
         }
-        self.unpublished = true;
         let mut wakers = core::mem::take(&mut self.turned_away);
         self.hand_out(&mut wakers, turn);
         self.catch_up(&mut wakers, turn);
@@ -219,19 +216,6 @@ impl<H: Holder> State<H> {
         let bell = Waker::from(Arc::new(Bell(Arc::downgrade(inner))));
         let alarm = inner.clock.arm(due, bell)?;
         Ok(self.alarm.replace((due, alarm)))
-    }
-
-    pub(super) const fn unpublished(&self) -> bool {
-        self.unpublished
-    }
-
-    /// Takes what is not published yet, or nothing.
-    pub(super) fn take_receipts(&mut self) -> Option<Receipts<H>> {
-        if !self.unpublished {
-            return None;
-        }
-        self.unpublished = false;
-        Some(self.registry.take_receipts())
     }
 }
 
