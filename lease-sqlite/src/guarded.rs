@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::fallible_iterator::FallibleIterator as _;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
-use rusqlite::{Batch, Connection, Params, Row, Statement};
+use rusqlite::{Batch, Connection, Params, Row, Statement, ffi};
 
 use crate::error::{AcquireError, GuardError, OpenError, ReleaseError, SqliteError};
 use crate::hold::Hold;
@@ -472,6 +472,13 @@ fn hear(told: &Mutex<Told>, asked: AuthContext<'_>) -> Authorization {
     match asked.action {
         // SQLite calls them readers, for they change no page. But they make and close files.
         AuthAction::Attach { .. } | AuthAction::Detach { .. } => *locked(told) = Told::Acts,
+        // The same, where the name is not known yet.
+        AuthAction::Unknown {
+            code: ffi::SQLITE_ATTACH | ffi::SQLITE_DETACH,
+            ..
+        } => {
+            *locked(told) = Told::Acts;
+        }
         AuthAction::Pragma {
             pragma_name: name,
             pragma_value: value,

@@ -89,6 +89,8 @@ fn sqlite_says_what_writes_and_only_that_takes_the_lock() {
         ("BEGIN EXCLUSIVE; ROLLBACK", true),
         ("ATTACH ':memory:' AS other", true),
         ("DETACH other", true),
+        ("ATTACH ':mem' || 'ory:' AS computed", true),
+        ("DETACH 'comp' || 'uted'", true),
         ("PRAGMA user_version = 3", true),
         ("PRAGMA journal_mode = WAL", true),
         ("PRAGMA wal_checkpoint", true),
@@ -188,6 +190,79 @@ fn begin_immediate_has_the_lock_at_once() {
 }
 
 #[test]
+fn a_transaction_goes_on_in_another_thread() {
+    let place = Place::new();
+    let guarded = with_table(&place, "WAL");
+    guarded.batch("BEGIN; INSERT INTO t VALUES (1)").unwrap();
+    let guarded = std::thread::spawn(move || {
+        guarded.execute("INSERT INTO t VALUES (2)", []).unwrap();
+        guarded
+    });
+    let guarded = guarded.join().unwrap();
+    assert!(holds(&guarded));
+    guarded.execute("COMMIT", []).unwrap();
+    assert!(!holds(&guarded));
+    assert_eq!(plain_rows(&place), 2);
+}
+
+#[test]
+fn a_transaction_that_waits_in_vain_for_the_lock_stays_open_and_can_write_later() {
+    let place = Place::new();
+    let guarded = with_table(&place, "WAL");
+    let mut other = Writer::start(&place);
+    guarded.execute("BEGIN", []).unwrap();
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    let insert = "INSERT INTO t VALUES (1)";
+    assert!(matches!(
+        guarded.execute(insert, []),
+        Err(GuardError::Lock(AcquireError::Busy(_)))
+    ));
+    assert_eq!(other.does("release"), "Some(Ok(Lock))");
+    guarded.execute(insert, []).unwrap();
+    assert!(other.does("acquire 0").starts_with("busy"));
+    guarded.execute("COMMIT", []).unwrap();
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    assert_eq!(plain_rows(&place), 1);
+}
+
+#[test]
+fn a_database_that_ends_the_transaction_itself_gives_the_lock_back() {
+    let place = Place::new();
+    let guarded = with_table(&place, "WAL");
+    guarded
+        .execute("CREATE UNIQUE INDEX i ON t (x)", [])
+        .unwrap();
+    guarded.batch("BEGIN; INSERT INTO t VALUES (1)").unwrap();
+    let error = guarded
+        .execute("INSERT OR ROLLBACK INTO t VALUES (1)", [])
+        .unwrap_err();
+    assert_eq!(code(&error), ffi::SQLITE_CONSTRAINT_UNIQUE);
+    assert!(!holds(&guarded));
+    assert_eq!(plain_rows(&place), 0);
+}
+
+#[test]
+fn two_guarded_connections_in_two_threads_wait_for_each_other() {
+    let place = Place::new();
+    drop(with_table(&place, "WAL"));
+    scope(|scope| {
+        for _thread in 0..2 {
+            scope.spawn(|| {
+                let mut guarded = guarded(&place);
+                guarded.set_wait(within(BOUND));
+                guarded.execute("PRAGMA synchronous = OFF", []).unwrap();
+                for _row in 0..50 {
+                    let transaction = guarded.transaction().unwrap();
+                    transaction.execute("INSERT INTO t VALUES (1)", []).unwrap();
+                    transaction.commit().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(plain_rows(&place), 100);
+}
+
+#[test]
 fn a_prepared_statement_takes_the_lock_when_it_runs() {
     let place = Place::new();
     let mut guarded = with_table(&place, "WAL");
@@ -265,7 +340,39 @@ fn watched(place: &Place) -> (Guarded, Arc<Mutex<Vec<bool>>>) {
     (guarded, seen)
 }
 
+/// How often this process has a file open.
+fn opened(path: &Path) -> usize {
+    let open = fs::read_dir("/proc/self/fd").unwrap();
+    let links = open.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok());
+    links.filter(|link| link == path).count()
+}
+
 // C53
+#[test]
+fn the_database_is_closed_when_the_lock_is_given_back() {
+    for is_told in [true, false] {
+        let place = Place::new();
+        let (database, seen) = (place.database(), Arc::<Mutex<Vec<usize>>>::default());
+        let sees = Arc::clone(&seen);
+        let options = LockOptions::new().observer(move |event| {
+            if matches!(event.what, Happening::Released { .. }) {
+                sees.lock().unwrap().push(opened(&database));
+            }
+        });
+        let connection = Connection::open(place.database()).unwrap();
+        let guarded = options.guard(connection).unwrap();
+        guarded
+            .batch("CREATE TABLE t (x); BEGIN IMMEDIATE")
+            .unwrap();
+        if is_told {
+            guarded.close().unwrap();
+        } else {
+            drop(guarded);
+        }
+        assert_eq!(*seen.lock().unwrap(), [1, 0]);
+    }
+}
+
 #[test]
 fn whatever_ends_in_the_middle_rolls_back_before_the_lock_is_given_back() {
     type End = fn(Guarded);
