@@ -29,9 +29,11 @@ const OUTSIDE: &[Home] = &[
     Home::Folder("chaos/"),
     Home::Folder("lease-cli/"),
     Home::Folder("xtask/"),
+    Home::File("tests/inject/rig.rs"),
     Home::File("tests/interop/rig.rs"),
     Home::File("tests/it/rig.rs"),
     Home::File("tests/it/rig/mod.rs"),
+    Home::File("tests/naive/rig.rs"),
 ];
 
 /// The files through which a library meets the machine.

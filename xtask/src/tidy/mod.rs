@@ -11,6 +11,7 @@ mod manifests;
 mod rules;
 mod snapshots;
 mod source;
+mod sqlite;
 mod words;
 
 use core::fmt;
@@ -42,7 +43,7 @@ struct Tree {
 
 type Check = fn(&Tree) -> Vec<Finding>;
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     bans::check,
     conformance::check,
     edges::check_no_std,
@@ -50,6 +51,7 @@ const CHECKS: [Check; 8] = [
     manifests::check,
     rules::check,
     snapshots::check,
+    sqlite::check,
     words::check,
 ];
 

@@ -1,0 +1,7 @@
+//! What a simpler write lock would do: each test shows the damage, and that ours does not.
+#![cfg(target_os = "linux")]
+
+#[cfg(test)]
+mod rig;
+#[cfg(test)]
+mod variants;
