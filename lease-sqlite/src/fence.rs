@@ -195,7 +195,7 @@ impl RecordFile {
     pub(crate) fn keep_gate(&mut self, gate: Gate) -> Option<Gate> {
         match &mut self.own {
             Some(own) if gate.is_on(own.file) => {
-                self.side = gate.settle().other();
+                self.side = gate.settle();
                 own.gate.replace(gate)
             }
             Some(_) | None => {

@@ -1,17 +1,14 @@
 //! The gate: who waits is woken by the one who lets go, in the order in which they came, and nothing
 //! more.
 //!
-//! Four bytes, far behind the end of the record, that are locked and never written:
+//! Bytes far behind the end of the record are locked, and never written: a *middle*, and to both
+//! sides of it *slots*, numbered away from it. Whoever waits has a slot, the next one outwards, and
+//! waits for the middle and every slot on the way to it. So they are let in in their order, whomever
+//! the kernel wakes first.
 //!
-//! | byte | who has it |
-//! | --- | --- |
-//! | left, right | the holder one of them, whoever stands first in line the other one |
-//! | middle | the holder |
-//! | line | whoever stands first in line |
-//!
-//! A holder takes the middle and one side by one call. So the first in line has the other side while
-//! somebody holds, and whoever has just held, and comes again by the other side, finds it taken and
-//! stands in line instead of being faster than the one who is being woken.
+//! A holder that did not wait has the middle and one whole side, by one call. So those who wait take
+//! slots on the other side, and whoever has just held, and comes again by that side, finds them there
+//! and takes a slot too, instead of being faster than the one that is being woken.
 //!
 //! Such a lock belongs to an open file, so that a bare `clone` that outlives a holder keeps the gate
 //! shut. So it is no proof of anything: whatever the gate says, the kernel lock decides, and everybody
@@ -24,10 +21,13 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::limits::DOORMAN_IDLE;
-use crate::sys::{self, Bell, Bytes, FileId, Image, Kind, Unshared};
+use crate::limits::{DOORMAN_IDLE, SLOT_TRIES};
+use crate::sys::{self, Bell, Bytes, FileId, Image, Kind, Offset, Unshared};
 
-/// By which side a holder came in.
+const MIDDLE: Offset = Offset::MAX / 2;
+const AFTER_MIDDLE: Offset = MIDDLE + 1;
+
+/// A side of the middle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Side {
     #[default]
@@ -45,29 +45,75 @@ impl Side {
 
     const fn with_middle(self) -> Bytes {
         match self {
-            Self::Left => bytes(LEFT, 2),
-            Self::Right => bytes(MIDDLE, 2),
+            Self::Left => bytes(0, AFTER_MIDDLE),
+            Self::Right => from(MIDDLE),
+        }
+    }
+
+    /// Every slot from this one on, outwards.
+    const fn outwards(self, slot: Offset) -> Bytes {
+        match self {
+            Self::Left => bytes(0, slot.saturating_add(1)),
+            Self::Right => from(slot),
+        }
+    }
+
+    const fn first_slot(self) -> Offset {
+        match self {
+            Self::Left => MIDDLE - 1,
+            Self::Right => AFTER_MIDDLE,
+        }
+    }
+
+    /// The next slot outwards of a lock on this side; `None` if it is that of a holder, who has all.
+    const fn after(self, lock: Bytes) -> Option<Offset> {
+        match (self, lock.end) {
+            (Self::Left, _) if lock.start > 0 => Some(lock.start.saturating_sub(1)),
+            (Self::Right, Some(end)) => Some(end),
+            (Self::Left, _) | (Self::Right, None) => None,
+        }
+    }
+
+    /// The middle, and every slot on the way to it.
+    const fn inwards(self, slot: Offset) -> Bytes {
+        match self {
+            Self::Left => bytes(slot.saturating_add(1), AFTER_MIDDLE),
+            Self::Right => bytes(MIDDLE, slot),
         }
     }
 }
 
-const LEFT: u32 = 0x4000_0000;
-const MIDDLE: u32 = 0x4000_0001;
-const RIGHT: u32 = 0x4000_0002;
-const LINE: u32 = 0x4000_0003;
-
-const fn bytes(start: u32, count: u32) -> Bytes {
-    Bytes { start, count }
+const fn bytes(start: Offset, end: Offset) -> Bytes {
+    Bytes {
+        start,
+        end: Some(end),
+    }
 }
 
-/// How often a side is tried by whoever stands first, while holders come and go.
-const MARKS: u32 = 8;
+const fn from(start: Offset) -> Bytes {
+    Bytes { start, end: None }
+}
+
+/// Where a waiter waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    side: Side,
+    at: Offset,
+}
+
+/// The end of the line on one side.
+struct End {
+    slot: Slot,
+    is_waited_at: bool,
+}
 
 /// An open file of its own on a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     file: FileId,
     descriptor: Arc<Unshared>,
+    /// Where we wait, or have waited.
+    slot: Option<Slot>,
 }
 
 impl Gate {
@@ -78,6 +124,7 @@ impl Gate {
         (found.kind == Kind::Regular).then(|| Self {
             file: found.id,
             descriptor: Arc::new(Unshared::new(descriptor)),
+            slot: None,
         })
     }
 
@@ -85,44 +132,98 @@ impl Gate {
         self.file == file
     }
 
-    /// Closes it behind us, if nobody has it and nobody on this side stands first in line. `None` if
-    /// there are no such locks here.
+    /// Closes it behind us, if nobody has it and nobody waits on this side. `None` if there are no
+    /// such locks here.
     pub(crate) fn try_close(&self, side: Side) -> Option<bool> {
         sys::try_bytes(&*self.descriptor, side.with_middle())
     }
 
     /// Opens it, which lets the next one through.
     pub(crate) fn open(&self) {
-        sys::free_bytes(&*self.descriptor, bytes(LEFT, 4));
+        sys::free_bytes(&*self.descriptor, from(0));
     }
 
-    /// Whoever was let through holds now, as if it had come in by the left: the next one may stand
-    /// first in line.
+    /// Whoever was let through holds now, and keeps the middle alone. Returns the side on which
+    /// others may wait.
     pub(crate) fn settle(&self) -> Side {
-        sys::free_bytes(&*self.descriptor, bytes(RIGHT, 2));
-        Side::Left
+        let side = self.slot.map_or(Side::Left, |slot| slot.side);
+        sys::free_bytes(&*self.descriptor, side.outwards(side.first_slot()));
+        side
     }
 
-    /// Waits to be the first in line; `false` if there are no such locks here.
-    fn stand(&self) -> bool {
-        sys::wait_bytes(&*self.descriptor, bytes(LINE, 1))
+    fn lined_up(mut self) -> Option<Self> {
+        self.line_up().then_some(self)
     }
 
-    /// Waits, as the first in line, until it is open, and closes it behind us.
-    fn pass(&self) -> bool {
-        for _again in 0..MARKS {
-            let left = sys::try_bytes(&*self.descriptor, bytes(LEFT, 1));
-            let right = sys::try_bytes(&*self.descriptor, bytes(RIGHT, 1));
-            if left == Some(true) || right == Some(true) {
-                break;
+    /// Takes the next slot, behind everybody who waits; `false` if there is none.
+    fn line_up(&mut self) -> bool {
+        for _again in 0..SLOT_TRIES {
+            let Some(slot) = self.end_of_line() else {
+                return false;
+            };
+            match sys::try_bytes(&*self.descriptor, slot_bytes(slot)) {
+                Some(true) => {
+                    self.slot = Some(slot);
+                    return true;
+                }
+                // Somebody was faster.
+                Some(false) => {}
+                None => return false,
             }
         }
-        sys::wait_bytes(&*self.descriptor, bytes(LEFT, 3))
+        false
+    }
+
+    /// Finds the slot behind everybody who waits. Where nobody does, it is on the side that the
+    /// holder does not have.
+    fn end_of_line(&self) -> Option<Slot> {
+        let right = self.end_of(Side::Right);
+        if let Some(end) = &right
+            && end.is_waited_at
+        {
+            return Some(end.slot);
+        }
+        let left = self.end_of(Side::Left);
+        match (left, right) {
+            (Some(left), _) if left.is_waited_at => Some(left.slot),
+            (_, Some(right)) => Some(right.slot),
+            (Some(left), None) => Some(left.slot),
+            (None, None) => None,
+        }
+    }
+
+    /// `None` if a holder has this side.
+    fn end_of(&self, side: Side) -> Option<End> {
+        let mut at = side.first_slot();
+        let mut is_waited_at = false;
+        for _again in 0..SLOT_TRIES {
+            let found = sys::find_lock(&*self.descriptor, side.outwards(at)).ok()?;
+            let Some(lock) = found else {
+                return Some(End {
+                    slot: Slot { side, at },
+                    is_waited_at,
+                });
+            };
+            at = side.after(lock)?;
+            is_waited_at = true;
+        }
+        None
+    }
+
+    /// Waits until it is open and our turn, and closes it behind us; `false` if there are no such
+    /// locks here.
+    fn pass(&self) -> bool {
+        self.slot
+            .is_some_and(|slot| sys::wait_bytes(&*self.descriptor, slot.side.inwards(slot.at)))
     }
 
     fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.descriptor, &other.descriptor)
     }
+}
+
+const fn slot_bytes(slot: Slot) -> Bytes {
+    bytes(slot.at, slot.at.saturating_add(1))
 }
 
 /// Waits at a gate on behalf of the first waiter of a path.
@@ -185,7 +286,8 @@ impl Doorman {
             post.wanted = Some(gate);
             return true;
         }
-        let Some(gate) = post.gate(path) else {
+        // The slot is taken here, and not when the thread gets to it.
+        let Some(gate) = post.gate(path).and_then(Gate::lined_up) else {
             return false;
         };
         self.desk.bell.quiet();
@@ -199,8 +301,10 @@ impl Doorman {
             .name("write-lock-gate".to_owned())
             .spawn(move || desk.attend());
         post.is_running = started.is_ok();
-        if !post.is_running {
-            post.wanted = None;
+        if !post.is_running
+            && let Some(gate) = post.wanted.take()
+        {
+            gate.open();
         }
         post.is_running
     }
@@ -272,9 +376,7 @@ impl Desk {
             };
             post.at = Some(gate.clone());
             drop(post);
-            let stands = gate.stand();
-            // Whoever is not wanted any more need not go on to the gate.
-            let is_passed = stands && self.post().wants(&gate) && gate.pass();
+            let is_passed = gate.pass();
             post = self.post();
             post.at = None;
             match (is_passed, post.wants(&gate)) {
@@ -283,10 +385,11 @@ impl Desk {
                     post.passed = Some(gate);
                     self.bell.ring();
                 }
-                // Without such locks on this file system the slow beat has to do.
-                (false, true) if !stands => post.wanted = None,
-                // Wanted again just now: from the start.
-                (false, true) => gate.open(),
+                // On this file system the slow beat has to do.
+                (false, true) => {
+                    post.wanted = None;
+                    gate.open();
+                }
                 (_, false) => {
                     gate.open();
                     post.spare = Some(gate);

@@ -190,11 +190,15 @@ pub(crate) fn set_size(file: impl AsFd, bytes: u64) -> io::Result<()> {
     Ok(rustix::fs::ftruncate(file, bytes)?)
 }
 
+/// A place in a file.
+pub(crate) type Offset = libc::off_t;
+
 /// Bytes of a file that are locked, not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes {
-    pub(crate) start: u32,
-    pub(crate) count: u32,
+    pub(crate) start: Offset,
+    /// The one after the last one; `None` for all there can be.
+    pub(crate) end: Option<Offset>,
 }
 
 /// Locks bytes of an open file without waiting; `false` if somebody else has them, `None` if they
@@ -207,6 +211,27 @@ pub(crate) fn try_bytes(file: impl AsFd, bytes: Bytes) -> Option<bool> {
             matches!(code, Some(libc::EAGAIN | libc::EACCES)).then_some(false)
         }
     }
+}
+
+/// Looks for a lock of anybody else on bytes of an open file, one of several.
+pub(crate) fn find_lock(file: impl AsFd, bytes: Bytes) -> io::Result<Option<Bytes>> {
+    let mut query = byte_range(libc::F_WRLCK, bytes);
+    get_lock(file, &mut query)?;
+    let end = (query.l_len != 0).then(|| query.l_start.saturating_add(query.l_len));
+    Ok((query.l_type != short(libc::F_UNLCK)).then_some(Bytes {
+        start: query.l_start,
+        end,
+    }))
+}
+
+fn get_lock(file: impl AsFd, query: &mut libc::flock) -> io::Result<()> {
+    let fd = file.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open and the pointer is to a flock, as F_OFD_GETLK wants it.
+    let answer = unsafe { libc::fcntl(fd, libc::F_OFD_GETLK, &raw mut *query) };
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// Unlocks bytes of an open file. Whoever waits for them is woken by the kernel.
@@ -247,8 +272,9 @@ fn byte_range(kind: libc::c_int, bytes: Bytes) -> libc::flock {
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
     range.l_type = short(kind);
     range.l_whence = short(libc::SEEK_SET);
-    range.l_start = bytes.start.into();
-    range.l_len = bytes.count.into();
+    range.l_start = bytes.start;
+    // Zero is as much as there can be.
+    range.l_len = bytes.end.map_or(0, |end| end.saturating_sub(bytes.start));
     range
 }
 
@@ -331,7 +357,7 @@ pub(crate) struct SqliteDescriptor {
 /// The bytes on which SQLite takes its locks: pending, reserved, and 510 shared ones.
 const LOCK_BYTES: Bytes = Bytes {
     start: 0x4000_0000,
-    count: 512,
+    end: Some(0x4000_0200),
 };
 
 /// What the kernel says of SQLite's lock bytes.
@@ -410,11 +436,7 @@ impl SqliteDescriptor {
     fn meets(&self, kind: libc::c_int) -> io::Result<Option<libc::pid_t>> {
         let fd = self.borrow().ok_or(io::ErrorKind::NotFound)?;
         let mut query = byte_range(kind, LOCK_BYTES);
-        // SAFETY: the descriptor is open and the pointer is to a flock, as F_OFD_GETLK wants it.
-        let answer = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut query) };
-        if answer == -1 {
-            return Err(io::Error::last_os_error());
-        }
+        get_lock(fd, &mut query)?;
         Ok((query.l_type != short(libc::F_UNLCK)).then_some(query.l_pid))
     }
 }

@@ -121,14 +121,14 @@ impl Drop for Place<'_> {
         let mut queue = self.line.queue();
         let was_first = queue.waiting.front() == Some(&self.number);
         queue.waiting.retain(|number| *number != self.number);
-        let is_empty = queue.waiting.is_empty();
-        drop(queue);
         if was_first
-            && is_empty
+            && queue.waiting.is_empty()
             && let Some(doorman) = self.line.doorman()
         {
+            // Before anybody else can join, and send it out again.
             doorman.dismiss();
         }
+        drop(queue);
         self.line.moved.notify_all();
     }
 }

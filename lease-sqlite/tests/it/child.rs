@@ -3,13 +3,17 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::stdin;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::scope;
 use std::time::Duration;
 
-use lease_sqlite::{AcquireError, Hold, LockOptions, WaitBudget};
+use lease_sqlite::{AcquireError, Hold, LockOptions, WaitBudget, WriteLock};
 
 use crate::guarded::counts;
 use crate::rig::{BOUND, answer, orders};
-use crate::sys::fork_sleeper;
+use crate::sys::{clone_sleeper, fork_sleeper};
+use crate::turns::storm;
 
 /// Runs in every test run, where it has no orders and does nothing.
 #[test]
@@ -25,7 +29,8 @@ fn obeys_orders() {
     let mut holds = VecDeque::new();
     let mut peer = None;
     answer("ready");
-    for order in stdin().lines() {
+    let mut orders = stdin().lines();
+    while let Some(order) = orders.next() {
         let order = order.unwrap();
         let (verb, rest) = order.split_once(' ').unwrap_or((&order, ""));
         match verb {
@@ -44,20 +49,14 @@ fn obeys_orders() {
                 }
                 answer("done");
             }
-            "rounds" => {
-                let mut longest = Duration::ZERO;
-                let inside = lock.lock_path().with_extension("inside");
-                for _round in 0..rest.parse().unwrap() {
-                    let hold = lock.acquire(WaitBudget::Within(BOUND)).unwrap();
-                    longest = longest.max(hold.granted().waited);
-                    // Fails if anybody else is inside.
-                    drop(fs::File::create_new(&inside).unwrap());
-                    fs::remove_file(&inside).unwrap();
-                    hold.release().unwrap();
-                }
-                answer(&format!("done, longest wait {} ms", longest.as_millis()));
-            }
+            "rounds" => answer(&rounds(&lock, rest.parse().unwrap())),
             "counts" => answer(&counts(&database, rest)),
+            "again" => again(&lock, &mut holds),
+            "loop" => {
+                let next = || drop(orders.next());
+                answer(&looped(&lock, next));
+            }
+            "storm" => answer(&storm(&lock, rest)),
             // What a peer does that knows neither gate nor our fields.
             "peer" => {
                 let mutex = rusqlite::Connection::open(lock.mutex_path()).unwrap();
@@ -66,6 +65,8 @@ fn obeys_orders() {
                 peer = Some(mutex);
             }
             "fork" => answer(&fork_sleeper().to_string()),
+            "clone" => answer(&clone_sleeper().to_string()),
+            "spawn" => answer(&spawn_sleeper().to_string()),
             "entries" => {
                 let hold = lock.acquire(WaitBudget::NOW).unwrap();
                 for _entry in 0..rest.parse().unwrap() {
@@ -81,6 +82,59 @@ fn obeys_orders() {
             _ => answer("what?"),
         }
     }
+}
+
+/// Starts another program that lasts longer than any test.
+fn spawn_sleeper() -> u32 {
+    let mut command = Command::new("sleep");
+    command.arg((BOUND.as_secs() * 2).to_string());
+    let silent = command.stdin(Stdio::null()).stdout(Stdio::null());
+    silent.spawn().unwrap().id()
+}
+
+/// Takes turns with others, and fails if anybody else is inside.
+fn rounds(lock: &WriteLock, rounds: u32) -> String {
+    let mut longest = Duration::ZERO;
+    let inside = lock.lock_path().with_extension("inside");
+    for _round in 0..rounds {
+        let hold = lock.acquire(WaitBudget::Within(BOUND)).unwrap();
+        longest = longest.max(hold.granted().waited);
+        drop(fs::File::create_new(&inside).unwrap());
+        fs::remove_file(&inside).unwrap();
+        hold.release().unwrap();
+    }
+    format!("done, longest wait {} ms", longest.as_millis())
+}
+
+/// Gives back and takes again without a pause. Says whether somebody who waited was in between.
+fn again(lock: &WriteLock, holds: &mut VecDeque<Hold>) {
+    holds.pop_back().map(Hold::release).unwrap().unwrap();
+    let hold = lock.acquire(WaitBudget::Within(BOUND)).unwrap();
+    let waited = lock.lock_path().with_extension("waited");
+    let is_after = fs::remove_file(waited).is_ok();
+    answer(&format!("again, after who waited: {is_after}"));
+    holds.push_back(hold);
+}
+
+/// Takes and gives back without a pause, until the next order.
+fn looped(lock: &WriteLock, next_order: impl FnOnce()) -> String {
+    let is_over = AtomicBool::new(false);
+    let rounds = scope(|scope| {
+        let greedy = scope.spawn(|| {
+            let mut rounds = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let hold = lock.acquire(WaitBudget::Within(BOUND)).unwrap();
+                hold.release().unwrap();
+                rounds += 1;
+            }
+            rounds
+        });
+        answer("looping");
+        next_order();
+        is_over.store(true, Ordering::Relaxed);
+        greedy.join().unwrap()
+    });
+    format!("looped {rounds} times")
 }
 
 /// Says in one line what came of an attempt.

@@ -1,10 +1,95 @@
 //! Forked children: they inherit descriptors and no hold.
 
-use lease_sqlite::{AcquireError, Lost, Released};
+use std::fs;
+use std::path::PathBuf;
+
+use lease_sqlite::{AcquireError, LockOptions, Lost, Released, WriteLock};
 
 use crate::child::told;
-use crate::rig::{Place, Writer, now, until, within};
-use crate::sys::{in_child, is_running, kill};
+use crate::rig::{BOUND, Place, Writer, now, until, within};
+use crate::sys::{in_child, in_cloned_child, is_running, kill};
+
+/// What a process has open under a path's name.
+fn open_there(pid: i32, path: &std::path::Path) -> Vec<PathBuf> {
+    let numbers = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let targets = numbers.filter_map(|number| fs::read_link(number.unwrap().path()).ok());
+    targets.filter(|target| target.starts_with(path)).collect()
+}
+
+/// A lock whose waiters wait for a sign, and no time that ends within the bound.
+fn deaf(place: &Place) -> WriteLock {
+    let never = BOUND.saturating_mul(100);
+    let options = LockOptions::new().poll(never);
+    options.open(place.database()).unwrap()
+}
+
+#[test]
+fn a_forked_child_closes_the_gate_and_a_program_has_nothing_at_all() {
+    let place = Place::new();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    // Its own record, and the gate.
+    assert_eq!(open_there(other.pid(), &place.record()).len(), 2);
+    let child: i32 = other.does("fork").parse().unwrap();
+    let program: i32 = other.does("spawn").parse().unwrap();
+    assert_eq!(open_there(child, &place.record()).len(), 1);
+    until("the program runs", || {
+        fs::read_to_string(format!("/proc/{program}/comm")).is_ok_and(|name| name == "sleep\n")
+    });
+    assert!(open_there(program, &place.directory).is_empty());
+    // Whoever waits is woken by the death, and whoever comes then need not wait.
+    let lock = deaf(&place);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
+        until("it is seen", || lock.last_writer().is_some());
+        other.kill();
+        waiter.join().unwrap().unwrap();
+    });
+    let hold = deaf(&place).acquire(within(BOUND)).unwrap();
+    assert!(!hold.granted().contended);
+    assert!(is_running(child) && is_running(program));
+    kill(child);
+    kill(program);
+}
+
+#[test]
+fn a_cloned_child_keeps_the_gate_and_nobody_out() {
+    let place = Place::new();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    let child: i32 = other.does("clone").parse().unwrap();
+    assert_eq!(open_there(child, &place.record()).len(), 2);
+    other.kill();
+    for lock in [place.lock(), place.lock()] {
+        let hold = lock.acquire(within(BOUND)).unwrap();
+        hold.check().unwrap();
+        hold.release().unwrap();
+        now(&lock).unwrap().release().unwrap();
+    }
+    assert!(is_running(child));
+    kill(child);
+}
+
+#[test]
+fn what_a_cloned_child_inherits_is_inert_and_the_parent_holds_on() {
+    let place = Place::new();
+    let lock = place.lock();
+    let hold = now(&lock).unwrap();
+    let mut inherited = Some(now(&lock).unwrap());
+    let failed = in_cloned_child(|| {
+        assert!(matches!(hold.check(), Err(Lost::Forked)));
+        assert!(matches!(now(&lock), Err(AcquireError::Forked { .. })));
+        let released = inherited.take().unwrap().release().unwrap();
+        assert_eq!(released, Released::Inherited);
+    });
+    assert!(!failed);
+    // Only now: no other thread may be in the heap when the heap is not made sound for a child.
+    let mut other = Writer::start(&place);
+    hold.check().unwrap();
+    assert!(other.does("acquire 0").starts_with("busy"));
+    drop((hold, inherited));
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+}
 
 // S36, C7
 #[test]
@@ -43,7 +128,7 @@ fn a_release_takes_effect_while_a_forked_child_lives() {
     assert_eq!(other.does("acquire 0"), "granted depth=1");
     let child: i32 = other.does("fork").parse().unwrap();
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| lock.acquire(within(crate::rig::BOUND)).map(drop));
+        let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
         assert_eq!(other.does("release"), "Some(Ok(Lock))");
         waiter.join().unwrap().unwrap();
     });

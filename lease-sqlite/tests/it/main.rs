@@ -45,4 +45,6 @@ mod sweep;
 #[cfg(test)]
 mod sys;
 #[cfg(test)]
+mod turns;
+#[cfg(test)]
 mod wait;

@@ -143,6 +143,29 @@ fn a_mutex_in_another_journal_mode_is_an_error_and_makes_no_side_files() {
 }
 
 #[test]
+fn a_mutex_that_is_switched_to_wal_beside_an_open_handle_is_noticed_by_the_next_hold() {
+    let place = Place::new();
+    let lock = place.lock();
+    now(&lock).unwrap().release().unwrap();
+    let connection = rusqlite::Connection::open(place.mutex()).unwrap();
+    let mode = |mode: &str| {
+        let sql = format!("PRAGMA journal_mode = {mode}");
+        connection.query_row(&sql, [], |row| row.get::<_, String>(0))
+    };
+    assert_eq!(mode("wal").unwrap(), "wal");
+    for _again in 0..2 {
+        let error = now(&lock).unwrap_err();
+        let AcquireError::NotAMutex { why, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(why, NotAMutex::JournalMode);
+    }
+    assert_eq!(mode("delete").unwrap(), "delete");
+    let hold = now(&lock).unwrap();
+    hold.check().unwrap();
+}
+
+#[test]
 fn an_empty_mutex_of_a_peer_is_used_as_it_is() {
     let place = Place::new();
     fs::write(place.mutex(), "").unwrap();

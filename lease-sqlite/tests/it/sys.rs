@@ -27,6 +27,40 @@ pub(crate) fn fork_sleeper() -> i32 {
     })
 }
 
+/// As `fork_sleeper`, behind the back of the C library, so that no handler runs.
+pub(crate) fn clone_sleeper() -> i32 {
+    // SAFETY: without flags it is a plain fork; the child waits for a signal and does nothing else.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    assert!(pid >= 0);
+    if pid == 0 {
+        // SAFETY: as above, and an alarm without a handler ends the process.
+        unsafe {
+            libc::alarm(20);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+    pid.try_into().unwrap()
+}
+
+/// As `in_child`, behind the back of the C library.
+pub(crate) fn in_cloned_child(body: impl FnOnce()) -> bool {
+    // SAFETY: without flags it is a plain fork; the child leaves by `_exit`.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    assert!(pid >= 0);
+    if pid == 0 {
+        let outcome = catch_unwind(AssertUnwindSafe(body));
+        // SAFETY: nothing of the parent is dropped or flushed twice.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: the child was made here and nobody else waits for it.
+    let waited = unsafe { libc::waitpid(pid.try_into().unwrap(), &raw mut status, 0) };
+    assert_eq!(i64::from(waited), pid);
+    status != 0
+}
+
 /// Forks a child, runs `body` there, and returns whether it panicked.
 pub(crate) fn in_child(body: impl FnOnce()) -> bool {
     let pid = fork(body);
