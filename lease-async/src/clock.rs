@@ -17,6 +17,11 @@ pub trait AlarmClock: Clock + fmt::Debug + Send + Sync + 'static {
     ///
     /// [`AlarmError`]: it will not ring.
     fn arm(&self, at: Moment, waker: Waker) -> Result<Alarm, AlarmError>;
+
+    /// Returns milliseconds since the Unix epoch, for people only; `None` where nobody is to be misled.
+    fn wall_ms(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// An armed alarm. Dropping it disarms it.
@@ -126,6 +131,12 @@ impl Clock for SystemClock {
 impl AlarmClock for SystemClock {
     fn arm(&self, at: Moment, waker: Waker) -> Result<Alarm, AlarmError> {
         crate::keeper::arm(at, waker)
+    }
+
+    fn wall_ms(&self) -> Option<i64> {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let ms = now.tv_nsec.checked_div(1_000_000)?;
+        now.tv_sec.checked_mul(1_000)?.checked_add(ms)
     }
 }
 

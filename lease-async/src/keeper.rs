@@ -103,8 +103,8 @@ impl Keeper {
 
     fn remove(&self, key: (Moment, u64)) {
         let mut table = self.table();
+        // The timer stays set: to ring once for nobody is cheaper than a system call at each hand-over.
         let disarmed = table.alarms.remove(&key);
-        self.set(&mut table);
         drop(table);
         // A waker may own things that take locks when they go.
         drop(disarmed);
@@ -122,15 +122,15 @@ impl Keeper {
         due.into_values().collect()
     }
 
-    /// Sets the timer for the earliest alarm, and only for that.
+    /// Sets the timer for the earliest alarm, unless it rings before that anyway.
     fn set(&self, table: &mut Table) {
         let earliest = table.alarms.first_key_value().map(|((at, _), _)| *at);
-        if earliest == table.set {
+        let Some(at) = earliest.filter(|at| table.set.is_none_or(|set| set > *at)) else {
             return;
-        }
-        table.set = earliest;
+        };
+        table.set = Some(at);
         // All zero would disarm it; the clock's zero is long past.
-        let nanos = earliest.map_or(0, |at| at.as_nanos().max(1));
+        let nanos = at.as_nanos().max(1);
         let value = Timespec {
             tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),

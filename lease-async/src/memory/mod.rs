@@ -246,7 +246,12 @@ impl<H: Holder> Inner<H> {
         // Under the lock, or two threads would seem to step the clock back.
         let now = self.clock.now();
         let mut draw = ids::lease;
-        let mut turn = Turn::new(seen(now, answers), &mut draw);
+        let seen = Seen {
+            now,
+            wall_ms: self.clock.wall_ms(),
+            answers,
+        };
+        let mut turn = Turn::new(seen, &mut draw);
         turn.note = note;
         let result = act(&mut state, &mut turn);
         turn.note = None;
@@ -373,14 +378,6 @@ impl<H: Holder> Inner<H> {
                 return ShutdownReport::new(held, turned_away);
             }
         }
-    }
-}
-
-const fn seen(now: Moment, answers: &[Answer]) -> Seen<'_> {
-    Seen {
-        now,
-        wall_ms: None,
-        answers,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use lease_async::{AcquireError, AlarmClock as _, Leases, Memory, Moment, SystemClock};
+use lease_async::{AcquireError, AlarmClock as _, Event, Leases, Memory, Moment, SystemClock};
 use lease_core::{Clock as _, Refusal};
 
 use crate::rig::{KEY, SOON};
@@ -82,4 +82,17 @@ async fn a_real_wait_ends_at_its_deadline() {
         panic!("{answer:?}")
     };
     assert!(waited >= span && waited < SOON, "{waited:?}");
+}
+
+#[tokio::test]
+async fn receipts_tell_people_the_time_of_day() {
+    let leases = Leases::new(Memory::new().unwrap()).unwrap();
+    let mut events = leases.events();
+    let session = leases.connect("a").unwrap();
+    let _guard = session.acquire(KEY).await.unwrap();
+    let Some(Event::Receipt(receipt)) = events.next().await else {
+        panic!("no receipt")
+    };
+    // Some day after this was written.
+    assert!(receipt.wall_ms.is_some_and(|ms| ms > 1_700_000_000_000));
 }
