@@ -180,7 +180,6 @@ impl State {
     fn attempt_kernel(&mut self, request: Request<'_>) -> Result<Attempt, AcquireError> {
         let mut repairs = Repairs::default();
         for _again in 0..=REOPENINGS {
-            self.ready(request.paths)?;
             if self.begin(request.paths)? == Begun::Busy {
                 return Ok(Attempt::Busy(self.busy(request)));
             }
@@ -196,6 +195,7 @@ impl State {
                     // Whether COMMIT works on a file that is gone does not matter: it is closed.
                     let _outcome = self.give_back();
                     self.mutex = None;
+                    self.ready(request.paths)?;
                     repairs.reopened = repairs.reopened.saturating_add(1);
                 }
                 Err(error) => {
@@ -326,6 +326,21 @@ impl State {
 
     /// Opens what is not open. Nothing on the fast path.
     fn ready(&mut self, paths: &Paths) -> Result<(), AcquireError> {
+        let opened = self.open(paths);
+        let is_gone = matches!(
+            &opened,
+            Err(AcquireError::Io { step: Step::Open, source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound
+        );
+        if !is_gone || self.mutex.is_none() {
+            return opened;
+        }
+        // The directory went after the mutex had been opened and before there was a record.
+        self.mutex = None;
+        self.open(paths)
+    }
+
+    fn open(&mut self, paths: &Paths) -> Result<(), AcquireError> {
         if self.mutex.is_none() {
             // If that fails, what follows says why.
             let _made = std::fs::create_dir_all(paths.directory());

@@ -67,6 +67,22 @@ fn a_lock_on_a_mutex_that_was_replaced_excludes_nobody_unless_it_looks() {
     hold.release().unwrap();
 }
 
+// C57, C59
+#[cfg(feature = "test-util")]
+#[test]
+fn a_handle_that_opened_only_its_mutex_before_the_directory_went_heals() {
+    const TOO_MANY_OPEN_FILES: i32 = 24;
+    let place = Place::new();
+    let lock = place.lock("");
+    lock.inject(lease_sqlite::FaultPoint::Open, TOO_MANY_OPEN_FILES);
+    lock.acquire(WaitBudget::NOW).unwrap_err();
+    fs::remove_dir_all(&place.directory).unwrap();
+    let hold = lock.acquire(WaitBudget::NOW).unwrap();
+    hold.check().unwrap();
+    assert!(!place.lets_another_in());
+    hold.release().unwrap();
+}
+
 /// Letters, emoji, and characters that need six bytes each.
 fn labels() -> [String; 3] {
     ["label", "\u{1f980}", "\u{1}\u{1f}"].map(|part| part.chars().cycle().take(5_000).collect())
