@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::rig::{Place, Writer, has_strace};
+use crate::rig::{BOUND, Place, Writer, has_strace, now, said, until};
+use crate::turns::is_waited_for;
 
 /// Calls of the test's own talk, of the allocator and of threads.
 const NOT_OURS: [&str; 8] = [
@@ -118,4 +119,54 @@ fn what_is_no_regular_file_is_never_opened() {
             "{opens:?}"
         );
     }
+}
+
+/// What the thread that signed did from its wake-up to its signature, by a trace of every thread.
+fn from_wake_up_to_signature(log: &str) -> Vec<String> {
+    let lines: Vec<&str> = log.lines().collect();
+    let is_signature = |line: &&str| line.contains("pwrite64(") && line.contains("protocol");
+    let signed = lines.iter().rposition(is_signature).unwrap();
+    let thread = lines[signed].split(' ').next();
+    let until_then = lines[..=signed].iter();
+    let of_thread = until_then.filter(|line| line.split(' ').next() == thread);
+    let mut calls: Vec<String> = Vec::new();
+    for line in of_thread {
+        let call = line
+            .split_once(' ')
+            .map_or("", |(_, call)| call.trim_start());
+        if call.contains("ppoll") && call.contains("revents=POLLIN") {
+            calls.clear();
+        } else if !call.starts_with("<...") {
+            calls.push(call.to_owned());
+        }
+    }
+    calls
+}
+
+#[test]
+fn nobody_sleeps_between_a_release_and_the_next_grant() {
+    if !has_strace("calls::nobody_sleeps_between_a_release_and_the_next_grant") {
+        return;
+    }
+    let place = Place::new();
+    let lock = place.lock();
+    let log = place.directory.join("calls");
+    let log_name = log.to_str().unwrap();
+    let tracer = ["strace", "-f", "-qq", "-o", log_name];
+    let mut writer = Writer::start_with(&place, &tracer);
+    assert_eq!(writer.does("pairs 1"), "done");
+    // It waits behind a record of its own.
+    let hold = now(&lock).unwrap();
+    writer.order(&format!("acquire {}", BOUND.as_millis()));
+    until("it waits", || is_waited_for(&place));
+    hold.release().unwrap();
+    assert_eq!(writer.answer(), "granted depth=1");
+    writer.ends();
+    let calls = from_wake_up_to_signature(&fs::read_to_string(log).unwrap());
+    let sleeps = ["poll", "nanosleep", "select", "FUTEX_WAIT"];
+    let is_sleep = |call: &&String| sleeps.iter().any(|name| call.contains(name));
+    assert_eq!(calls.iter().find(is_sleep), None, "{calls:#?}");
+    // The bell, the holder's pidfd, `BEGIN EXCLUSIVE`, both files looked at, and the record.
+    said(&format!("{} calls from wake-up to signature", calls.len()));
+    assert!(calls.len() <= 16, "{calls:#?}");
 }

@@ -2,7 +2,6 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-#[cfg(feature = "test-util")]
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,8 +23,7 @@ fn deaf(place: &Place) -> WriteLock {
 }
 
 /// Tells whether somebody waits for bytes of the record: the first in line, if only one waits.
-#[cfg(feature = "test-util")]
-fn is_waited_for(place: &Place) -> bool {
+pub(crate) fn is_waited_for(place: &Place) -> bool {
     let inode = fs::metadata(place.record()).unwrap().ino();
     let file = format!(":{inode} ");
     let locks = fs::read_to_string("/proc/locks").unwrap();
