@@ -186,18 +186,20 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     #[inline]
     pub(super) fn hinted(&self, key: &ResourceKey, at: At) -> Option<u32> {
         let place = at.slot.get()?;
-        let (held, cell) = self.held_at(place)?;
-        let same = cell
-            .lease
-            .as_ref()
-            .is_some_and(|lease| lease.token == at.token);
-        (same && held == key).then_some(place)
+        let lease = self.node(place)?.cell.lease()?;
+        let same = lease.token == at.token && self.is_held(place, key);
+        same.then_some(place)
+    }
+
+    /// Whether `key` is held at `place`.
+    #[inline]
+    fn is_held(&self, place: u32, key: &ResourceKey) -> bool {
+        self.held_at(place).is_some_and(|(held, _)| held == key)
     }
 
     /// The place of `key`: the hinted one if `key` is held there.
     fn place_of(&self, key: &ResourceKey, hint: Slot) -> Option<u32> {
-        let held = |&place: &u32| self.held_at(place).is_some_and(|(at, _)| at == key);
-        let hinted = hint.get().filter(held);
+        let hinted = hint.get().filter(|&place| self.is_held(place, key));
         hinted.or_else(|| self.find(key.as_str()))
     }
 
