@@ -28,3 +28,10 @@ mod runtime;
 mod scenarios;
 #[cfg(test)]
 mod shared;
+#[cfg(unix)]
+#[cfg(test)]
+mod tool_server;
+#[cfg(unix)]
+#[cfg(test)]
+#[path = "../../examples/tool_server/server.rs"]
+mod tools;

@@ -1,0 +1,33 @@
+//! A tool server: many connections over a Unix socket, one writer for each part of a document.
+//!
+//! ```text
+//! cargo run -p lease-async --example tool_server -- /tmp/tools.sock
+//! ```
+//!
+//! One line is one call: `AGENT VERB PART [TEXT]`. The first line of a connection names its agent; the session is
+//! minted here, whatever a client sends. A part stays locked after a call, so that several calls are one edit:
+//! until `release`, until the connection ends, or until its writer was idle for the term.
+//!
+//! | verb | does |
+//! | --- | --- |
+//! | `set` | writes the text; an empty one fails before anything was changed |
+//! | `call` | runs a method of the application, which may fail after it has changed something |
+//! | `get` | reads, without a lease |
+//! | `release` | gives the part back |
+//!
+//! Answers begin with `ok`, `busy` (who and how long), `failed`, `lost` or `wrong`.
+
+use std::sync::Arc;
+
+use lease_async::{Leases, Memory};
+use tokio::net::UnixListener;
+
+mod server;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("usage: tool_server SOCKET")?;
+    let leases = Leases::new(Memory::new()?)?;
+    let listener = UnixListener::bind(path)?;
+    Ok(server::serve(listener, leases, Arc::default()).await?)
+}
