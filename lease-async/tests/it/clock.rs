@@ -4,7 +4,10 @@ use std::sync::{Arc, mpsc};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use lease_async::{AcquireError, AlarmClock as _, Event, Leases, Memory, Moment, SystemClock};
+use lease_async::{
+    AcquireError, AlarmClock as _, Event, LeasePolicy, Leases, Memory, Moment, Standing,
+    SystemClock,
+};
 use lease_core::{Clock as _, Refusal};
 
 use crate::rig::{KEY, SOON};
@@ -95,4 +98,22 @@ async fn receipts_tell_people_the_time_of_day() {
     };
     // Some day after this was written.
     assert!(receipt.wall_ms.is_some_and(|ms| ms > 1_700_000_000_000));
+}
+
+#[tokio::test]
+async fn renewals_go_on_while_the_executor_is_blocked() {
+    let memory = Memory::new().unwrap();
+    let term = Duration::from_secs(3);
+    let policy = LeasePolicy::session_ttl(term).unwrap();
+    let leases = Leases::with_policy(memory.clone(), policy).unwrap();
+    let session = leases.connect("a").unwrap();
+    let guard = session.acquire(KEY).renewed().await.unwrap();
+    let granted = memory.list()[0].acquired;
+    // This thread is the whole executor, and it looks at nothing else until two thirds of the term are over.
+    let end = SystemClock::new().now().after(SOON);
+    while memory.list()[0].touched < granted.after(term * 2 / 3) {
+        assert!(SystemClock::new().now() < end, "nobody renews");
+        std::thread::yield_now();
+    }
+    assert_eq!(guard.standing(), Standing::Safe);
 }
