@@ -18,7 +18,7 @@ const PURPOSES: [(&str, &str); 8] = [
     (
         "fcntl",
         "SQLite's locks: a shared one by way of the pending byte (3), reserved, pending and exclusive (3); \
-         COMMIT goes back to shared, drops pending and reserved, drops all (3)",
+         COMMIT goes back to shared, drops pending and reserved, drops all (3); the gate, shut and opened (2)",
     ),
     (
         "flock",
