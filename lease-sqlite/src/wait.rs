@@ -12,7 +12,7 @@ use crate::error::AcquireError;
 use crate::gate::{Doorman, Gate};
 use crate::health::Happening;
 use crate::hold::{Granted, Hold, Lane, Telling};
-use crate::limits::{HANDOVERS_IN_A_ROW, IMPATIENCE};
+use crate::limits::{HANDOVERS_IN_A_ROW, IMPATIENCE, POLL};
 use crate::lock::Shared;
 use crate::options::Settings;
 use crate::state::{Attempt, InTheWay, Manner, Request};
@@ -153,6 +153,8 @@ struct Waiter<'a> {
     passed: Option<Gate>,
     /// How long the next look takes to come while it is.
     patience: Duration,
+    /// Nobody held when it was looked last, and this was the last hold.
+    free_after: Option<String>,
 }
 
 /// Takes the lock, waiting within the budget.
@@ -176,6 +178,7 @@ pub(crate) fn acquire(
         started: settings.timing.now(),
         passed: None,
         patience: IMPATIENCE,
+        free_after: None,
     };
     let has_turns = !settings.is_timing_given && budget != WaitBudget::NOW;
     // Bound first: a guard in the head of a condition would live to its end, across every wait.
@@ -227,6 +230,9 @@ impl Waiter<'_> {
         {
             return Err(self.refused(*in_the_way));
         }
+        if let Some(in_the_way) = &seen {
+            let _noted = self.is_stuck(in_the_way);
+        }
         let place = Place::join(&self.shared.line);
         loop {
             if !place.is_first() {
@@ -237,8 +243,7 @@ impl Waiter<'_> {
                 let in_the_way = seen.take().unwrap_or_else(|| self.look());
                 if self.wait_outside(&in_the_way) == Sign::None && !self.is_over() {
                     let in_the_way = self.look();
-                    if matches!(in_the_way.kernel, KernelLook::Held(_)) {
-                        // An attempt would be in vain, and in the way of others.
+                    if !self.is_stuck(&in_the_way) {
                         seen = Some(in_the_way);
                         continue;
                     }
@@ -252,6 +257,23 @@ impl Waiter<'_> {
                 return Err(self.refused(*in_the_way));
             }
             seen = Some(in_the_way);
+        }
+    }
+
+    /// Tells whether the gate is shut although nobody holds: so at two looks, with no hold between
+    /// them. One look may fall between a release and the next grant, and whoever tried then would
+    /// overtake. Where the kernel cannot be asked, trying is the only look.
+    fn is_stuck(&mut self, in_the_way: &InTheWay) -> bool {
+        let last = in_the_way.holder.as_ref();
+        let token = last.and_then(|last| last.token.clone());
+        let token = token.unwrap_or_default();
+        match in_the_way.kernel {
+            KernelLook::Unseen => true,
+            KernelLook::Held(_) => {
+                self.free_after = None;
+                false
+            }
+            KernelLook::Free => self.free_after.replace(token.clone()) == Some(token),
         }
     }
 
@@ -272,17 +294,16 @@ impl Waiter<'_> {
         let holder = in_the_way.locked_by.and_then(sys::watch);
         if self.passed.is_some() {
             // Somebody came in beside the gate, and will not ring when leaving.
-            let time = at_most(self.patience, Some(poll));
+            let time = at_most(self.patience.min(POLL), Some(poll));
             self.patience = self.patience.saturating_mul(2);
             sys::wait_any(None, holder.as_ref(), time);
             return Sign::Other;
         }
         let is_kernel = matches!(in_the_way.reason, BusyReason::Kernel(_));
         let has_gate = is_kernel && doorman.go(&self.request.paths.record);
-        // Nobody holds, or somebody who is gone: whoever is being woken now needs less than a poll.
+        // A holder who is gone by now cannot be watched.
         let is_seen = holder.is_some() || in_the_way.locked_by.is_none();
-        let is_steady = is_seen && in_the_way.kernel != KernelLook::Free;
-        let time = if has_gate && is_steady {
+        let time = if has_gate && is_seen {
             at_most(jittered(self.settings.beat), self.left())
         } else {
             poll

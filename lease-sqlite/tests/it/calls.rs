@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use crate::rig::{BOUND, Place, Writer, has_strace, now, said, until};
-use crate::turns::is_waited_for;
+use crate::turns::waiting_at_gate;
 
 /// Calls of the test's own talk, of the allocator and of threads.
 const NOT_OURS: [&str; 8] = [
@@ -158,7 +158,7 @@ fn nobody_sleeps_between_a_release_and_the_next_grant() {
     // It waits behind a record of its own.
     let hold = now(&lock).unwrap();
     writer.order(&format!("acquire {}", BOUND.as_millis()));
-    until("it waits", || is_waited_for(&place));
+    until("it waits", || waiting_at_gate(&place) > 0);
     hold.release().unwrap();
     assert_eq!(writer.answer(), "granted depth=1");
     writer.ends();

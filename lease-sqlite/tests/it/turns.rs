@@ -22,13 +22,33 @@ fn deaf(place: &Place) -> WriteLock {
     options.open(place.database()).unwrap()
 }
 
-/// Tells whether somebody waits for bytes of the record: the first in line, if only one waits.
-pub(crate) fn is_waited_for(place: &Place) -> bool {
+/// How many processes wait at the gate of the record.
+pub(crate) fn waiting_at_gate(place: &Place) -> usize {
     let inode = fs::metadata(place.record()).unwrap().ino();
     let file = format!(":{inode} ");
     let locks = fs::read_to_string("/proc/locks").unwrap();
-    let mut lines = locks.lines();
-    lines.any(|line| line.contains("->") && line.contains("OFDLCK") && line.contains(&file))
+    let is_waiting =
+        |line: &&str| line.contains("->") && line.contains("OFDLCK") && line.contains(&file);
+    locks.lines().filter(is_waiting).count()
+}
+
+#[test]
+fn who_waits_is_let_in_in_the_order_of_coming() {
+    const WAITING: usize = 16;
+    let place = Place::new();
+    let lock = place.lock();
+    let mut others: Vec<Writer> = (0..WAITING).map(|_| Writer::start(&place)).collect();
+    let hold = now(&lock).unwrap();
+    for (number, other) in others.iter_mut().enumerate() {
+        other.order(&format!("acquire {}", BOUND.as_millis()));
+        until("it waits", || waiting_at_gate(&place) > number);
+    }
+    hold.release().unwrap();
+    // Each is granted only after the one before has let go.
+    for other in &mut others {
+        assert_eq!(other.answer(), "granted depth=1");
+        assert_eq!(other.does("release"), "Some(Ok(Lock))");
+    }
 }
 
 /// How often each thread takes its turn in a storm.
@@ -53,7 +73,9 @@ fn somebody_who_takes_again_at_once_does_not_overtake_who_waits() {
                 fs::write(lock.lock_path().with_extension("waited"), "").unwrap();
                 hold.release().unwrap();
             });
-            until("somebody stands first in line", || is_waited_for(&place));
+            until("somebody stands first in line", || {
+                waiting_at_gate(&place) > 0
+            });
             // Without a pause, and still not before the one who waits.
             assert_eq!(other.does("again"), "again, after who waited: true");
             waiter.join().unwrap();
