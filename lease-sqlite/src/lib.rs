@@ -76,6 +76,7 @@ pub mod limits;
 mod lock;
 mod mutex;
 mod options;
+mod own;
 mod path;
 mod record;
 mod state;

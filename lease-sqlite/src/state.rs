@@ -8,7 +8,7 @@ use lease_core::{
     Attribution, BusyReason, Contention, KernelSeen, KernelState, RecordClass, Verdict,
     kernel_contention,
 };
-use lease_procfs::{Matching, Pid, ProcFs, ProcLiveness, ProcessIdentity};
+use lease_procfs::{Matching, Pid, ProcLiveness, ProcessIdentity};
 
 use crate::busy::{self, Adopted, Looks};
 use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
@@ -20,6 +20,7 @@ use crate::hold::Granted;
 use crate::limits::{COLLISIONS, RECORD_BYTES, REOPENINGS};
 use crate::mutex::{Begun, MutexFile};
 use crate::options::Settings;
+use crate::own;
 use crate::path::Paths;
 use crate::record::{self, LastWriter, Signature};
 use crate::sweep::{self, Found, Swept};
@@ -216,7 +217,7 @@ impl State {
 
     /// Removes the record of a process that is proven gone, under the kernel lock.
     pub(crate) fn sweep(&mut self, paths: &Paths) -> Swept {
-        let liveness = self.liveness.get_or_insert_with(ProcLiveness::system);
+        let liveness = self.liveness.get_or_insert_with(own::liveness);
         let found = match sweep::look(&paths.record, liveness) {
             Ok(found) => found,
             Err(kept) => return kept,
@@ -614,7 +615,7 @@ impl State {
     }
 
     fn judge(&mut self, holder: &LastWriter) -> Verdict {
-        let liveness = self.liveness.get_or_insert_with(ProcLiveness::system);
+        let liveness = self.liveness.get_or_insert_with(own::liveness);
         busy::judge(liveness, holder)
     }
 
@@ -652,7 +653,7 @@ impl OwnName {
     }
 
     fn new() -> Result<Self, AcquireError> {
-        let identity = ProcessIdentity::own(&ProcFs::system()).ok();
+        let identity = own::identity();
         let pid = match &identity {
             Some(identity) => identity.pid,
             None => sys::own_pid().ok_or_else(|| no_name(std::io::ErrorKind::NotFound.into()))?,
