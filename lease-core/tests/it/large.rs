@@ -156,3 +156,25 @@ fn many_who_wait_below_a_key_are_looked_at_once() {
     rig.release("a", held.at).change();
     assert_eq!((rig.registry.waiting(), rig.registry.held()), (0, waiting));
 }
+
+#[test]
+fn places_come_back_once_most_of_them_are_free() {
+    let mut rig = Rig::sessions();
+    rig.registry = rig.registry.clone().with_receipts(0);
+    let at: Vec<_> = (0..5_000)
+        .map(|n| rig.granted(&format!("k-{n}"), &mcp()).at)
+        .collect();
+    let place = |at: lease_core::At| at.slot.get().unwrap();
+    assert_eq!(place(*at.last().unwrap()), 4_999);
+    for (n, at) in at.iter().enumerate().take(4_900) {
+        rig.release(&format!("k-{n}"), *at).change();
+    }
+    // Without them the latest that came free would be the next that is given.
+    let next = rig.granted("next", &mcp()).at;
+    assert!(place(next) < 1_300, "{next:?}");
+    // Who held all the time holds still, wherever that is now.
+    for (n, at) in at.iter().enumerate().skip(4_900) {
+        rig.release(&format!("k-{n}"), *at).change();
+    }
+    assert_eq!(rig.registry.held(), 1);
+}
