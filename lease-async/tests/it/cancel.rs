@@ -2,7 +2,7 @@
 
 use std::pin::{Pin, pin};
 
-use lease_async::{LeaseGuard, Leases, ManualClock, Moment, Session, Standing};
+use lease_async::{AcquireError, LeaseGuard, Leases, ManualClock, Moment, Session, Standing};
 use lease_core::{Code, Disposition};
 
 use crate::rig::{KEY, Rig, Slow, T0, TTL, ask, generation, poll};
@@ -219,4 +219,18 @@ async fn a_dropped_wait_for_the_loss_or_for_an_event_changes_nothing() {
         assert!(drop_after(1, events.next()).is_some());
     }
     assert_eq!(guard.standing(), Standing::Safe);
+}
+
+#[tokio::test]
+async fn a_grant_that_comes_after_the_disconnect_is_given_back() {
+    let mut rig = slow();
+    let session = rig.connect("a");
+    let mut request = Box::pin(session.acquire(KEY).forever().into_future());
+    // It is on its way, and reaches the authority after the disconnect.
+    assert!(poll(request.as_mut()).is_pending());
+    drop(session);
+    let gone = request.await.unwrap_err();
+    assert!(matches!(gone, AcquireError::SessionGone), "{gone:?}");
+    assert_eq!(rig.codes(), [(Code::Created, 1), (Code::Released, 1)]);
+    rig.assert_empty();
 }
