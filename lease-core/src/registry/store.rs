@@ -126,7 +126,9 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// How many places and timers are kept, for the test that nothing is left behind.
     pub(super) fn footprint(&self) -> (usize, usize) {
         let nodes = self.nodes.len().saturating_sub(self.free.len());
-        let places = nodes.max(self.by_text.len()).saturating_add(self.owners.left_behind());
+        let places = nodes
+            .max(self.by_text.len())
+            .saturating_add(self.owners.left_behind());
         (places, self.expiry.len())
     }
 
