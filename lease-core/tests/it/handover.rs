@@ -96,6 +96,15 @@ fn a_hand_over_cannot_make_two_holders_overlap() {
 }
 
 #[test]
+fn who_adopts_its_own_lease_is_not_in_its_own_way() {
+    let mut rig = Rig::sessions();
+    rig.holds("/app", &mcp());
+    let inner = rig.granted(VIEWPORT, &mcp());
+    let adopted = rig.adopt(VIEWPORT, inner.at, &mcp(), &mcp());
+    assert_eq!(adopted.grant().at.token, inner.at.token);
+}
+
+#[test]
 fn a_new_holder_is_not_the_creator() {
     // A clean failure of the giver's first operation must not free what it gave away.
     let mut rig = Rig::sessions();

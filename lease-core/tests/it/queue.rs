@@ -270,3 +270,17 @@ fn holders_that_come_and_go_leave_nothing_behind() {
     assert_eq!(rig.disconnect(&mcp()).len(), 1);
     assert_eq!(rig.registry.footprint().0, 0);
 }
+
+#[test]
+fn a_writer_that_may_pass_the_first_request_of_another_still_waits_behind_the_second() {
+    let mut rig = Rig::sessions();
+    let (holder, waiter) = (who("d", "1"), who("e", "1"));
+    rig.holds("q/b/x", &holder).holds("q/a", &mcp());
+    // The first waits for this writer; the second does not, and nobody waits behind itself.
+    rig.queue("q", &waiter, Wait::Forever);
+    let second = rig.queue("q/b", &waiter, Wait::Forever);
+    match rig.refused("q/b/y", &mcp()) {
+        Refusal::Behind(behind) => assert_eq!((behind.waiter, behind.by), (second, waiter)),
+        refusal => panic!("not behind: {refusal:?}"),
+    }
+}
