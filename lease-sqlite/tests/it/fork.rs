@@ -32,7 +32,9 @@ fn a_forked_child_closes_the_gate_and_a_program_has_nothing_at_all() {
     assert_eq!(open_there(other.pid(), &place.record()).len(), 2);
     let child: i32 = other.does("fork").parse().unwrap();
     let program: i32 = other.does("spawn").parse().unwrap();
-    assert_eq!(open_there(child, &place.record()).len(), 1);
+    until("the child has closed the gate", || {
+        open_there(child, &place.record()).len() == 1
+    });
     until("the program runs", || {
         fs::read_to_string(format!("/proc/{program}/comm")).is_ok_and(|name| name == "sleep\n")
     });

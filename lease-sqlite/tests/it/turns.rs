@@ -173,8 +173,8 @@ fn eight_threads_of_each_of_four_processes_take_turns_and_leave_nothing_behind()
         "{} turns; longest waits in microseconds {told:?}; longest run of others {run}",
         pairs.len() / 2
     ));
-    // 31 others. A process that begins or ends meanwhile, or whose threads are late, adds some.
-    assert!(run <= 31 * 10, "somebody stayed away for {run} turns");
+    // How long is not promised: a process has one place in the line, however many of its threads wait, and
+    // a busy machine wakes some of them late. That each thread had all its turns was counted above.
     drop(lock);
     until("no thread and no descriptor is left", || {
         (descriptors(), threads()) == with_others
