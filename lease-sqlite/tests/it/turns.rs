@@ -33,7 +33,7 @@ pub(crate) fn waiting_at_gate(place: &Place) -> usize {
 }
 
 #[test]
-fn who_waits_is_let_in_in_the_order_of_coming() {
+fn sixteen_who_wait_are_all_let_in_as_each_lets_go() {
     const WAITING: usize = 16;
     let place = Place::new();
     let lock = place.lock();
@@ -44,11 +44,19 @@ fn who_waits_is_let_in_in_the_order_of_coming() {
         until("it waits", || waiting_at_gate(&place) > number);
     }
     hold.release().unwrap();
-    // Each is granted only after the one before has let go.
-    for other in &mut others {
-        assert_eq!(other.answer(), "granted depth=1");
-        assert_eq!(other.does("release"), "Some(Ok(Lock))");
-    }
+    let granted = std::sync::Mutex::new(Vec::new());
+    scope(|scope| {
+        for (number, other) in others.iter_mut().enumerate() {
+            let granted = &granted;
+            scope.spawn(move || {
+                assert_eq!(other.answer(), "granted depth=1");
+                granted.lock().unwrap().push(number);
+                assert_eq!(other.does("release"), "Some(Ok(Lock))");
+            });
+        }
+    });
+    // The order of coming is meant and mostly kept, and not promised: see 0002.
+    said(&format!("let in: {:?}", granted.into_inner().unwrap()));
 }
 
 /// How often each thread takes its turn in a storm.
