@@ -125,7 +125,7 @@ fn calls_from_many_threads_are_one_sequence_of_receipts() {
         .map(|receipt| receipt.change.seq)
         .collect();
     assert!(numbers.is_sorted_by(|before, after| before < after));
-    assert!(numbers.len() > 10_000, "{} receipts", numbers.len());
+    assert!(numbers.len() > 1_000, "{} receipts", numbers.len());
     let now = Moment::from_nanos(world.now);
     assert_eq!(replay(&world.receipts), listed(&world.registry.peek(now)));
 }

@@ -316,32 +316,6 @@ mod legacy {
         assert_eq!(fs::metadata(place.record()).unwrap().len(), 1_024);
     }
 
-    // S46
-    #[test]
-    fn two_who_find_a_dead_claim_at_once_are_granted_one_after_the_other() {
-        let place = Place::new();
-        fs::write(place.record(), claim(dead_pid(), 5)).unwrap();
-        let mut writers = [Writer::start(&place), Writer::start(&place)];
-        let told: Vec<String> = std::thread::scope(|scope| {
-            let both = writers.each_mut().map(|writer| {
-                scope.spawn(|| {
-                    let told = writer.does(&format!("acquire {}", BOUND.as_millis()));
-                    assert_eq!(writer.does("check"), "Some(Ok(()))");
-                    assert_eq!(writer.does("release"), "Some(Ok(Lock))");
-                    told
-                })
-            });
-            both.into_iter().map(|one| one.join().unwrap()).collect()
-        });
-        assert!(
-            told.iter().all(|told| told.starts_with("granted")),
-            "{told:?}"
-        );
-        let reaped = told.iter().filter(|told| told.contains("reaped")).count();
-        assert_eq!(reaped, 1, "{told:?}");
-        assert_eq!(fs::metadata(place.record()).unwrap().len(), 1_024);
-    }
-
     // C41, S47
     #[test]
     fn a_claim_with_our_own_pid_is_named_and_removed_only_on_request_and_with_an_earlier_stamp() {
