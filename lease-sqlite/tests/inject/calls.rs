@@ -157,15 +157,6 @@ fn a_call_of_sqlite_that_fails_is_an_error_or_a_hold_and_never_both() {
     assert!(seen.faults >= 9 && seen.errors >= 4, "{seen:?}");
 }
 
-#[test]
-fn a_kernel_without_locks_grants_nothing() {
-    if !has_strace("calls::a_kernel_without_locks_grants_nothing") {
-        return;
-    }
-    let seen = each("fcntl", "error=ENOLCK", true);
-    assert!(seen.faults >= 9 && seen.errors >= 1, "{seen:?}");
-}
-
 // C14
 #[test]
 fn a_look_that_fails_is_an_error_that_gives_the_lock_back() {
