@@ -12,7 +12,6 @@ use crate::id::At;
 use crate::key::ResourceKey;
 use crate::outcome::Outcome;
 use crate::plan::{Edit, edit_in_place};
-use crate::receipt::Receipt;
 use crate::refusal::{Refusal, Verb};
 
 /// A token, and the place where its lease was found.
@@ -78,17 +77,15 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
 
     /// Where the lease of `at` is, if nothing else has to be done first and nobody keeps receipts.
     fn at_hand(&mut self, key: &ResourceKey, at: At, turn: &Turn<'_>) -> Option<u32> {
-        let now = turn.seen.now;
         if self.log.keeps()
-            || now < self.latest
+            || turn.seen.now < self.latest
             || self.last_major >= MAJOR_MAX
             || self.anything_due(&turn.seen)
         {
             return None;
         }
         let place = self.store.hinted(key, at)?;
-        self.latest = now;
-        self.behind = false;
+        self.observe(&turn.seen);
         Some(place)
     }
 
@@ -155,13 +152,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             ..self.number(code, detail)
         };
         if self.log.keeps() {
-            self.keep(Receipt {
-                resource: Some(key.clone()),
-                holder,
-                note: turn.note.clone(),
-                wall_ms: turn.seen.wall_ms,
-                ..Receipt::new(change)
-            });
+            self.keep_alone(change, key, holder, turn);
         }
         Step::Done(Outcome::Done(change))
     }

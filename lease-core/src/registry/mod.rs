@@ -496,15 +496,26 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             ..self.number(code, detail)
         };
         if self.log.keeps() {
-            self.keep(Receipt {
-                resource: Some(key.clone()),
-                holder: Some(holder.clone()),
-                note: turn.note.clone(),
-                wall_ms: turn.seen.wall_ms,
-                ..Receipt::new(change)
-            });
+            self.keep_alone(change, key, Some(holder.clone()), turn);
         }
         Ok(Step::Done(Outcome::Granted(grant, change)))
+    }
+
+    /// Keeps the receipt of a change that was made without a plan.
+    fn keep_alone(
+        &mut self,
+        change: Change,
+        key: &ResourceKey,
+        holder: Option<H>,
+        turn: &Turn<'_>,
+    ) {
+        self.keep(Receipt {
+            resource: Some(key.clone()),
+            holder,
+            note: turn.note.clone(),
+            wall_ms: turn.seen.wall_ms,
+            ..Receipt::new(change)
+        });
     }
 
     /// Commits, queues or passes on what was decided.

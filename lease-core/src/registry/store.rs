@@ -95,6 +95,12 @@ impl<H> Node<H> {
             .unwrap_or_default()
     }
 
+    /// Whether `key` is held here.
+    #[inline]
+    fn is_held(&self, key: &ResourceKey) -> bool {
+        self.cell.lease.is_some() && self.key.as_ref() == Some(key)
+    }
+
     /// Whether nothing needs this node any more. A place that is free already is not given twice.
     fn idle(&self) -> bool {
         self.key.is_some()
@@ -188,20 +194,15 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     #[inline]
     pub(super) fn hinted(&self, key: &ResourceKey, at: At) -> Option<u32> {
         let place = at.slot.get()?;
-        let lease = self.node(place)?.cell.lease()?;
-        let same = lease.token == at.token && self.is_held(place, key);
+        let node = self.node(place)?;
+        let same = node.cell.lease()?.token == at.token && node.is_held(key);
         same.then_some(place)
-    }
-
-    /// Whether `key` is held at `place`.
-    #[inline]
-    fn is_held(&self, place: u32, key: &ResourceKey) -> bool {
-        self.held_at(place).is_some_and(|(held, _)| held == key)
     }
 
     /// The place of `key`: the hinted one if `key` is held there.
     fn place_of(&self, key: &ResourceKey, hint: Slot) -> Option<u32> {
-        let hinted = hint.get().filter(|&place| self.is_held(place, key));
+        let is_held = |&place: &u32| self.node(place).is_some_and(|node| node.is_held(key));
+        let hinted = hint.get().filter(is_held);
         hinted.or_else(|| self.find(key.as_str()))
     }
 
