@@ -6,4 +6,7 @@ mod calls;
 #[cfg(test)]
 mod child;
 #[cfg(test)]
+#[path = "../it/place.rs"]
+mod place;
+#[cfg(test)]
 mod rig;

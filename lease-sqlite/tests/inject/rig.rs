@@ -11,53 +11,22 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+
+pub(crate) use crate::place::Place;
 
 const CHILD: &str = "LEASE_SQLITE_TEST_INJECT";
 const MARK: &str = "=> ";
 const BOUND: Duration = Duration::from_secs(10);
 
-/// A directory, removed at the end.
-pub(crate) struct Place {
-    pub(crate) directory: PathBuf,
-}
-
 impl Place {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lease-sqlite-inject-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().canonicalize().unwrap().join(name);
-        fs::create_dir(&directory).unwrap();
-        Self { directory }
-    }
-
-    pub(crate) fn database(&self) -> PathBuf {
-        self.directory.join("app.db")
-    }
-
-    pub(crate) fn record(&self) -> PathBuf {
-        self.directory.join("app.db.write-lock")
-    }
-
-    pub(crate) fn mutex(&self) -> PathBuf {
-        self.directory.join("app.db.write-lock.mutex")
-    }
-
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.directory).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<_> = names.filter(|name| name != "log").collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _removed = fs::remove_dir_all(&self.directory);
     }
 }
 

@@ -14,6 +14,9 @@ mod node;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
+#[path = "../it/place.rs"]
+mod place;
+#[cfg(test)]
 mod python;
 #[cfg(test)]
 mod records;

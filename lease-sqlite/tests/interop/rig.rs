@@ -10,7 +10,6 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,8 @@ pub(crate) const BOUND: Duration = Duration::from_secs(10);
 
 /// Longer than many rounds take, shorter than the runner's patience.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(50);
+
+pub(crate) use crate::place::Place;
 
 const ORDERS: &str = "LEASE_SQLITE_INTEROP_DATABASE";
 const MARK: &str = "=> ";
@@ -69,37 +70,7 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop")
 }
 
-/// A directory with a database's name in it, removed at the end.
-#[derive(Debug)]
-pub(crate) struct Place {
-    directory: PathBuf,
-}
-
 impl Place {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "lease-sqlite-interop-{}-{}",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        let directory = std::env::temp_dir().canonicalize().unwrap().join(name);
-        fs::create_dir(&directory).unwrap();
-        Self { directory }
-    }
-
-    pub(crate) fn database(&self) -> PathBuf {
-        self.directory.join("app.db")
-    }
-
-    pub(crate) fn record(&self) -> PathBuf {
-        self.directory.join("app.db.write-lock")
-    }
-
-    pub(crate) fn mutex(&self) -> PathBuf {
-        self.directory.join("app.db.write-lock.mutex")
-    }
-
     pub(crate) fn journal(&self) -> PathBuf {
         self.directory.join("app.db.write-lock.mutex-journal")
     }
@@ -113,13 +84,6 @@ impl Place {
     pub(crate) fn says(&self, name: &str) -> bool {
         let log = fs::read_to_string(self.log()).unwrap_or_default();
         log.contains(&format!("enter {name} "))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // A test that fails leaves what it can.
-        let _removed = fs::remove_dir_all(&self.directory);
     }
 }
 

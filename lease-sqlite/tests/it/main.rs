@@ -33,6 +33,8 @@ mod nobody;
 #[cfg(test)]
 mod pair;
 #[cfg(test)]
+mod place;
+#[cfg(test)]
 mod places;
 #[cfg(test)]
 mod record;

@@ -11,7 +11,6 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -20,47 +19,12 @@ use lease_sqlite::{AcquireError, Hold, LockOptions, Timing, WaitBudget, WriteLoc
 /// Longer than anything here takes, shorter than the runner's patience.
 pub(crate) const BOUND: Duration = Duration::from_secs(10);
 
+pub(crate) use crate::place::Place;
+
 const ORDERS: &str = "LEASE_SQLITE_TEST_DATABASE";
 const MARK: &str = "=> ";
 
-/// A directory with a database's name in it, removed at the end.
-#[derive(Debug)]
-pub(crate) struct Place {
-    pub(crate) directory: PathBuf,
-}
-
 impl Place {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let base = std::env::temp_dir().canonicalize().unwrap();
-        // A killed test leaves its directory, and its number comes again.
-        let directory = loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let name = format!("lease-sqlite-{}-{number}", std::process::id());
-            let directory = base.join(name);
-            match fs::create_dir(&directory) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                made => {
-                    made.unwrap();
-                    break directory;
-                }
-            }
-        };
-        Self { directory }
-    }
-
-    pub(crate) fn database(&self) -> PathBuf {
-        self.directory.join("app.db")
-    }
-
-    pub(crate) fn record(&self) -> PathBuf {
-        self.directory.join("app.db.write-lock")
-    }
-
-    pub(crate) fn mutex(&self) -> PathBuf {
-        self.directory.join("app.db.write-lock.mutex")
-    }
-
     pub(crate) fn lock(&self) -> WriteLock {
         LockOptions::new()
             .role("test")
@@ -76,13 +40,6 @@ impl Place {
             .collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // A test that fails leaves what it can.
-        let _removed = fs::remove_dir_all(&self.directory);
     }
 }
 

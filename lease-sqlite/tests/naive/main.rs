@@ -2,6 +2,9 @@
 #![cfg(target_os = "linux")]
 
 #[cfg(test)]
+#[path = "../it/place.rs"]
+mod place;
+#[cfg(test)]
 mod rig;
 #[cfg(test)]
 mod variants;

@@ -8,39 +8,18 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use lease_sqlite::rusqlite::Connection;
 use lease_sqlite::{AcquireError, LockOptions, WaitBudget, WriteLock};
 
+pub(crate) use crate::place::Place;
+
 const OTHER: &str = "LEASE_SQLITE_TEST_NAIVE";
 
-/// A directory, removed at the end.
-pub(crate) struct Place {
-    pub(crate) directory: PathBuf,
-}
-
 impl Place {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lease-sqlite-naive-{}-{number}", std::process::id());
-        let directory = std::env::temp_dir().canonicalize().unwrap().join(name);
-        fs::create_dir(&directory).unwrap();
-        Self { directory }
-    }
-
-    pub(crate) fn record(&self) -> PathBuf {
-        self.directory.join("app.db.write-lock")
-    }
-
-    pub(crate) fn mutex(&self) -> PathBuf {
-        self.directory.join("app.db.write-lock.mutex")
-    }
-
     pub(crate) fn lock(&self, label: &str) -> WriteLock {
         let options = LockOptions::new().label(label).no_boot_sweep();
-        options.open(self.directory.join("app.db")).unwrap()
+        options.open(self.database()).unwrap()
     }
 
     /// A lock that is `BEGIN EXCLUSIVE` and nothing else.
@@ -68,12 +47,6 @@ impl Place {
             (granted, busy) if granted != busy => granted,
             _ => panic!("{run:?}"),
         }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _removed = fs::remove_dir_all(&self.directory);
     }
 }
 
