@@ -10,13 +10,15 @@ use lease_core::{
     Action, By, Call, Change, Grant, Holder, KeyError, Moment, Outcome, Provenance, ResourceKey,
     SessionHolder, Wait,
 };
+use tokio::sync::futures::OwnedNotified;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::authority::{AuthorityError, BoxFuture, Reply};
+use crate::clock::Alarm;
 use crate::error::AcquireError;
 use crate::guard::LeaseGuard;
 use crate::leases::Shared;
-use crate::table::Entered;
+use crate::table::{Asking, Entered};
 
 /// What names a resource.
 pub trait AsResource {
@@ -138,6 +140,7 @@ impl<H: Holder> IntoFuture for Acquire<H> {
             patience: self.patience,
             renewed: self.renewed,
             cancel,
+            asking: None,
             step: Step::Ask,
         }
     }
@@ -158,6 +161,8 @@ pub struct AcquireFuture<H: Holder> {
     renewed: bool,
     cancel: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     step: Step<H>,
+    /// After the step: it is there until the reply is gone.
+    asking: Option<Asking<H>>,
 }
 
 type Answer<H> = Result<Outcome<H>, AuthorityError>;
@@ -165,8 +170,8 @@ type Answer<H> = Result<Outcome<H>, AuthorityError>;
 enum Step<H> {
     Ask,
     Wait(BoxFuture<Answer<H>>),
-    /// A guard of the same lease is being released.
-    Behind(BoxFuture<()>),
+    /// The last guard of the same lease is being released.
+    Behind(Pin<Box<OwnedNotified>>, Option<Alarm>),
     Over,
 }
 
@@ -200,10 +205,10 @@ impl<H: Holder> Future for AcquireFuture<H> {
                         return Poll::Pending;
                     }
                 },
-                Step::Behind(mut over) => {
+                Step::Behind(mut over, alarm) => {
+                    drop(alarm);
                     if over.as_mut().poll(cx).is_pending() {
-                        this.step = Step::Behind(over);
-                        return Poll::Pending;
+                        return this.stand_behind(over, cx);
                     }
                     this.step = Step::Ask;
                     continue;
@@ -240,11 +245,39 @@ impl<H: Holder> AcquireFuture<H> {
             holder: self.session.holder.clone(),
             ttl: self.ttl,
         };
+        // Before the call: an end that comes before its answer is to be known.
+        self.asking = Some(front.table.asking(&resource));
         Ok(front.authority.call(Call {
             resource: Some(resource),
             action,
             wait,
         }))
+    }
+
+    /// Waits for a release that another task makes, as long as the request may wait.
+    ///
+    /// A request that may not wait at all waits for it too: the release is on its way already.
+    fn stand_behind(
+        &mut self,
+        over: Pin<Box<OwnedNotified>>,
+        cx: &Context<'_>,
+    ) -> Poll<Result<LeaseGuard<H>, AcquireError<H>>> {
+        let clock = &self.session.front.clock;
+        let alarm = match self.patience {
+            Patience::Wait(Wait::Until(at)) if clock.now() >= at => {
+                return Poll::Ready(Err(AcquireError::Releasing));
+            }
+            Patience::Wait(Wait::Until(at)) => match clock.arm(at, cx.waker().clone()) {
+                Ok(alarm) => Some(alarm),
+                Err(error) => {
+                    let error = AuthorityError::Unreachable(error.into());
+                    return Poll::Ready(Err(AcquireError::Authority(error)));
+                }
+            },
+            Patience::Wait(Wait::No | Wait::Forever) | Patience::Within(_) => None,
+        };
+        self.step = Step::Behind(over, alarm);
+        Poll::Pending
     }
 
     /// Makes a guard of a grant. `None`: the lease ended on the way, ask again.
@@ -270,12 +303,11 @@ impl<H: Holder> AcquireFuture<H> {
 
     fn enter(&mut self, grant: &Grant, change: &Change) -> Option<End<H>> {
         let session = &self.session;
-        let Ok(key) = &self.resource else {
-            return None;
-        };
+        // Nobody is granted what was not asked for.
+        let asking = self.asking.take()?;
         let who = (session.number, &session.holder);
         let front = &session.front;
-        match front.table.enter(front, who, key, (grant, change)) {
+        match front.table.enter(front, who, &asking, (grant, change)) {
             Entered::Hold(hold) => {
                 let created = grant.provenance == Provenance::Created;
                 let guard = LeaseGuard::new(hold, created);
@@ -292,12 +324,11 @@ impl<H: Holder> AcquireFuture<H> {
                 Some(Ok(guard))
             }
             Entered::Gone => {
-                // Another thread released it, or is just about to.
                 self.step = Step::Ask;
                 None
             }
             Entered::Releasing(over) => {
-                self.step = Step::Behind(Box::pin(over));
+                self.step = Step::Behind(Box::pin(over), None);
                 None
             }
         }

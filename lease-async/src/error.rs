@@ -29,6 +29,10 @@ pub enum AcquireError<H: fmt::Debug> {
     /// The session was dropped. Retry: with another one.
     #[error("the session is gone")]
     SessionGone,
+    /// The session is giving this very lease back, and that took longer than the request may wait. Retry:
+    /// at will.
+    #[error("the session is still giving the lease back")]
+    Releasing,
 }
 
 impl<H: fmt::Debug> AcquireError<H> {
@@ -37,7 +41,11 @@ impl<H: fmt::Debug> AcquireError<H> {
     pub const fn code(&self) -> Option<Code> {
         match self {
             Self::Refused(refusal) => Some(refusal.code()),
-            Self::Resource(_) | Self::Authority(_) | Self::Cancelled | Self::SessionGone => None,
+            Self::Resource(_)
+            | Self::Authority(_)
+            | Self::Cancelled
+            | Self::SessionGone
+            | Self::Releasing => None,
         }
     }
 }

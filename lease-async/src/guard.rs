@@ -238,7 +238,7 @@ impl<H: Holder> LeaseGuard<H> {
             return Ok(Released::Depth { left });
         }
         let answer = hold.ask(Action::Release(By::Token(hold.at))).await;
-        table.end_release(&hold, answer.is_ok());
+        table.settle(&hold, answer.is_ok());
         match answer {
             Ok(change) => {
                 self.gone = true;
@@ -257,9 +257,11 @@ impl<H: Holder> Drop for LeaseGuard<H> {
         let front = &self.hold.front;
         match front.table.leave(&self.hold) {
             Left::Stays => {}
-            Left::Release => {
+            Left::Release(releasing) => {
                 let release = Action::Release(By::Token(self.hold.at));
                 front.authority.call_detached(self.hold.call(release));
+                // Whoever asked meanwhile asks again, and that is decided after the release.
+                drop(releasing);
             }
         }
     }

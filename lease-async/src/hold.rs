@@ -38,8 +38,10 @@ pub(crate) struct HoldState {
     /// An operation ended with unknown effect since the grant.
     pub(crate) tainted: bool,
     pub(crate) kept: bool,
-    /// The last guard is being released; told when that is over. With the table locked.
-    pub(crate) releasing: Option<Arc<Notify>>,
+    /// The last guard is being released. With the table locked.
+    pub(crate) releasing: bool,
+    /// Told when that is over, if somebody waits for it.
+    pub(crate) behind: Option<Arc<Notify>>,
     pub(crate) lost: Option<Loss>,
     expires: Option<Moment>,
     /// The latest change that was taken in.
@@ -47,6 +49,14 @@ pub(crate) struct HoldState {
     token: Option<CancellationToken>,
     alarm: Option<Alarm>,
     renewal: Option<Alarm>,
+}
+
+impl HoldState {
+    /// No release is under way any more. Answers whom to tell.
+    pub(crate) const fn reopen(&mut self) -> Option<Arc<Notify>> {
+        self.releasing = false;
+        self.behind.take()
+    }
 }
 
 impl<H: Holder> Hold<H> {
@@ -68,10 +78,6 @@ impl<H: Holder> Hold<H> {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, HoldState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.state().lost.is_some()
     }
 
     /// Takes over what was done under the same lease before.
@@ -114,7 +120,8 @@ impl<H: Holder> Hold<H> {
                 Ok(change)
             }
             Ok(Outcome::Refused(Refusal::StaleToken { .. })) => {
-                Err(LeaseError::Lost(self.lose(Loss::Stale)))
+                let table = &self.front.table;
+                Err(LeaseError::Lost(table.over(self, Loss::Stale)))
             }
             Ok(Outcome::Refused(refusal)) => Err(LeaseError::Refused(refusal)),
             Ok(Outcome::Many(_)) => Err(LeaseError::Authority(AuthorityError::Unsupported(
@@ -130,7 +137,7 @@ impl<H: Holder> Hold<H> {
             return;
         }
         if let Some(loss) = Loss::of(change) {
-            self.lose(loss);
+            self.front.table.over(self, loss);
             return;
         }
         let mut state = self.state();
@@ -154,6 +161,8 @@ impl<H: Holder> Hold<H> {
     }
 
     /// Marks the lease lost, unless it is already. Answers why it is lost.
+    ///
+    /// What the authority has ended is to be lost by the table, which remembers it.
     pub(crate) fn lose(&self, loss: Loss) -> Loss {
         let mut state = self.state();
         let loss = *state.lost.get_or_insert(loss);

@@ -4,14 +4,13 @@ use core::fmt;
 use std::sync::Arc;
 
 use lease_core::{
-    Action, Change, Code, Detail, Disposition, FencingToken, Holder, OpId, OperationKind,
-    Provenance, SessionHolder,
+    Action, Change, Detail, Disposition, FencingToken, Holder, OpId, OperationKind, Provenance,
+    SessionHolder,
 };
 
 use crate::error::{LeaseError, RunError};
 use crate::hold::Hold;
 use crate::ids;
-use crate::standing::Loss;
 
 /// One operation in flight under a lease. It ends once.
 ///
@@ -145,11 +144,7 @@ impl<H: Holder> Operation<H> {
         self.stage = Stage::Over;
         self.hold.unshield();
         self.over();
-        let change = answer?;
-        if change.code == Code::ReleasedAfterFailure {
-            self.hold.lose(Loss::Released);
-        }
-        Ok(change)
+        answer
     }
 
     fn taint(&self, result: Result<(), Disposition>) {

@@ -1,6 +1,8 @@
 //! Sessions, guards and waiting, seen through tokio.
 
 #[cfg(test)]
+mod again;
+#[cfg(test)]
 mod cancel;
 #[cfg(test)]
 mod clock;

@@ -1,11 +1,12 @@
 //! Many threads: as if one call came after another.
 
-use std::sync::Arc;
+use core::task::Poll;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lease_async::{LeaseGuard, Leases, ManualClock, Moment, Operation, Session};
-use lease_core::{Disposition, Receipt};
+use lease_async::{LeaseGuard, Leases, ManualClock, Moment, Operation, Session, Standing};
+use lease_core::{Disposition, FenceGate, Receipt};
 use tokio::runtime::Builder;
 
 use crate::replay::{listed, replay};
@@ -128,5 +129,107 @@ fn the_numbered_receipts_of_eight_threads_replay_to_what_is_held() {
     // What is left in hand frees all of it, and nothing stays behind.
     drop(left);
     drop(shared);
+    rig.assert_empty();
+}
+
+/// Who is inside, as the resource itself sees it.
+#[derive(Default)]
+struct Inside {
+    gate: FenceGate,
+    /// Which session, and how many of its guards.
+    who: Option<(usize, usize)>,
+}
+
+/// Enters with a guard, and leaves when dropped: before the guard.
+struct Visit<'a> {
+    inside: &'a Mutex<Inside>,
+    session: usize,
+}
+
+impl<'a> Visit<'a> {
+    fn new(inside: &'a Mutex<Inside>, session: usize, guard: &LeaseGuard) -> Self {
+        let mut now = inside.lock().unwrap();
+        now.gate.enter(&guard.token()).unwrap();
+        let (who, count) = now.who.unwrap_or((session, 0));
+        assert_eq!(who, session, "two sessions are inside");
+        now.who = Some((session, count + 1));
+        drop(now);
+        Self { inside, session }
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let mut now = self.inside.lock().unwrap();
+        now.who = match now.who {
+            Some((who, 1)) if who == self.session => None,
+            Some((who, count)) => Some((who, count - 1)),
+            None => None,
+        };
+    }
+}
+
+/// One task: it waits, enters, works, and goes in one of several ways.
+async fn visit(sessions: &[Session], resources: &[Mutex<Inside>], mut random: Random) {
+    for _ in 0..1_000 {
+        let session = usize::try_from(random.below(4)).unwrap();
+        let resource = usize::try_from(random.below(2)).unwrap();
+        let key = ["/x", "/y"][resource];
+        let request = sessions[session].acquire(key).forever().into_future();
+        let guard = if random.below(4) == 0 {
+            // Dropped in the middle of its wait, or served.
+            let mut request = Box::pin(request);
+            let once = core::future::poll_fn(|cx| match request.as_mut().poll(cx) {
+                Poll::Ready(guard) => Poll::Ready(Some(guard)),
+                Poll::Pending => Poll::Ready(None),
+            });
+            match once.await {
+                Some(guard) => guard.unwrap(),
+                None => continue,
+            }
+        } else {
+            request.await.unwrap()
+        };
+        let visit = Visit::new(&resources[resource], session, &guard);
+        assert_eq!(guard.standing(), Standing::Safe);
+        if random.below(2) == 0 {
+            tokio::task::yield_now().await;
+        }
+        if random.below(2) == 0 {
+            let operation = guard.begin().await.unwrap();
+            tokio::task::yield_now().await;
+            operation.end().await.unwrap();
+        }
+        drop(visit);
+        match random.below(2) {
+            0 => drop(guard),
+            _ => drop(guard.release().await),
+        }
+    }
+}
+
+// X1
+#[test]
+fn tasks_on_several_threads_that_come_and_go_never_meet() {
+    let rig = Rig::still();
+    let sessions: Arc<[Session]> = (0..4).map(|_| rig.connect("s")).collect();
+    let resources: Arc<[Mutex<Inside>]> = (0..2).map(|_| Mutex::default()).collect();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(4)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut tasks = Vec::new();
+        for seed in 1..=16 {
+            let (sessions, resources) = (Arc::clone(&sessions), Arc::clone(&resources));
+            tasks.push(tokio::spawn(async move {
+                visit(&sessions, &resources, Random(seed)).await;
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    drop(sessions);
     rig.assert_empty();
 }

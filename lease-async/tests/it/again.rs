@@ -1,0 +1,319 @@
+//! A lease that is given back while its own session asks for it again: one of the two is first.
+//!
+//! Everything runs on one thread, in an order that the test sets: the authority decides at once, but its
+//! grants are on their way for as long as the test wants, and its receipts for ever.
+
+use core::pin::Pin;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex};
+use std::task::Wake;
+use std::time::Duration;
+
+use lease_async::{
+    AcquireError, AcquireFuture, AlarmClock, Authority, BoxFuture, EventSource, Events, LeaseGuard,
+    LeasePolicy, Leases, ManualClock, Memory, Moment, Reply, Session, SessionHolder,
+    ShutdownReport, Standing,
+};
+use lease_core::{Action, AuthorityId, By, Call, Capabilities, Outcome, PolicyError};
+
+use crate::rig::{KEY, Slow, T0, ask, conflict, generation, poll};
+
+type Guarded = Result<LeaseGuard, AcquireError<SessionHolder>>;
+type Task = Box<dyn FnOnce() + Send>;
+
+/// The authority, and what the test does to its answers.
+struct Late {
+    memory: Memory,
+    /// Nothing is ever published here.
+    told: EventSource<SessionHolder>,
+    /// While set, grants that were decided do not arrive.
+    held_up: AtomicBool,
+    /// While set, detached calls are forgotten.
+    deaf: AtomicBool,
+    /// Done at the next detached call, before it is made.
+    before: Mutex<Option<Task>>,
+}
+
+#[derive(Clone)]
+struct Door(Arc<Late>);
+
+impl Authority for Door {
+    type Holder = SessionHolder;
+
+    fn id(&self) -> AuthorityId {
+        self.0.memory.id()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.memory.capabilities()
+    }
+
+    fn default_policy(&self) -> LeasePolicy {
+        self.0.memory.default_policy()
+    }
+
+    fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
+        self.0.memory.set_policy(policy)
+    }
+
+    fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
+        let late = Arc::clone(&self.0);
+        match self.0.memory.call(call) {
+            Reply::Ready(answer @ Ok(Outcome::Granted(..)))
+                if late.held_up.load(Ordering::SeqCst) =>
+            {
+                let mut answer = Some(answer);
+                Reply::Pending(Box::pin(core::future::poll_fn(move |_| {
+                    match late.held_up.load(Ordering::SeqCst) {
+                        true => Poll::Pending,
+                        false => Poll::Ready(answer.take().unwrap()),
+                    }
+                })))
+            }
+            reply => reply,
+        }
+    }
+
+    fn call_detached(&self, call: Call<SessionHolder>) {
+        let before = self.0.before.lock().unwrap().take();
+        if let Some(before) = before {
+            before();
+        }
+        if !self.0.deaf.load(Ordering::SeqCst) {
+            self.0.memory.call_detached(call);
+        }
+    }
+
+    fn events(&self) -> Events<SessionHolder> {
+        self.0.told.events()
+    }
+
+    fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
+        self.0.memory.shutdown(within)
+    }
+
+    fn clock(&self) -> Arc<dyn AlarmClock> {
+        self.0.memory.clock()
+    }
+}
+
+struct Rig {
+    late: Arc<Late>,
+    leases: Leases,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let clock = ManualClock::new(Moment::from_millis(T0));
+        let late = Arc::new(Late {
+            memory: Memory::builder().clock(clock).build().unwrap(),
+            told: EventSource::new(1),
+            held_up: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
+            before: Mutex::new(None),
+        });
+        Self {
+            leases: Leases::new(Door(Arc::clone(&late))).unwrap(),
+            late,
+        }
+    }
+
+    /// Asks for a lease that `session` has; it is granted, and the grant does not arrive.
+    fn asked_again(&self, session: &Session) -> Again {
+        let again = Again::new(session);
+        self.late.held_up.store(true, Ordering::SeqCst);
+        assert!(again.poll().is_none());
+        self.late.held_up.store(false, Ordering::SeqCst);
+        again
+    }
+
+    /// No other session is let in, and `guard` is what is held.
+    #[track_caller]
+    fn assert_holds(&self, guard: &LeaseGuard) {
+        assert_eq!(guard.standing(), Standing::Safe);
+        let list = self.late.memory.list();
+        assert_eq!(list.len(), 1, "{list:?}");
+        assert_eq!(list[0].token, guard.token());
+    }
+}
+
+/// A request on its way, polled by whoever has a clone of it.
+#[derive(Clone)]
+struct Again(Arc<Mutex<Request>>);
+
+struct Request {
+    future: Option<Pin<Box<AcquireFuture<SessionHolder>>>>,
+    result: Option<Guarded>,
+}
+
+impl Again {
+    fn new(session: &Session) -> Self {
+        let future = Box::pin(session.acquire(KEY).into_future());
+        Self(Arc::new(Mutex::new(Request {
+            future: Some(future),
+            result: None,
+        })))
+    }
+
+    /// Answers the generation, if it was granted.
+    fn poll(&self) -> Option<u64> {
+        let mut request = self.0.lock().unwrap();
+        if let Some(future) = &mut request.future
+            && let Poll::Ready(result) = poll(future.as_mut())
+        {
+            request.future = None;
+            request.result = Some(result);
+        }
+        match &request.result {
+            Some(Ok(guard)) => Some(generation(guard)),
+            Some(Err(error)) => panic!("{error}"),
+            None => None,
+        }
+    }
+
+    /// What is left of the request.
+    fn rest(&self) -> Pin<Box<AcquireFuture<SessionHolder>>> {
+        self.0.lock().unwrap().future.take().unwrap()
+    }
+
+    fn take(&self) -> LeaseGuard {
+        self.poll().unwrap();
+        self.0.lock().unwrap().result.take().unwrap().unwrap()
+    }
+}
+
+/// Polls a request inside `wake`.
+struct PollsInside(Again);
+
+impl Wake for PollsInside {
+    fn wake(self: Arc<Self>) {
+        self.0.poll();
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_arrives_while_its_lease_is_released_is_none() {
+    let rig = Rig::new();
+    let (session, other) = (
+        rig.leases.connect("a").unwrap(),
+        rig.leases.connect("b").unwrap(),
+    );
+    let guard = ask(&session).await.unwrap();
+    let again = rig.asked_again(&session);
+    // The release was decided and its holder is just about to be told; the receipt is not there yet.
+    let token = guard.cancellation_token();
+    let mut lost = Box::pin(token.cancelled());
+    let waker = Waker::from(Arc::new(PollsInside(again.clone())));
+    assert!(
+        lost.as_mut()
+            .poll(&mut Context::from_waker(&waker))
+            .is_pending()
+    );
+    guard.release().await.unwrap();
+    // It asked again: what it has now is a lease of its own, and nobody else has one.
+    assert_eq!(again.poll(), Some(2));
+    assert_eq!(conflict(ask(&other).await).0, 2);
+    rig.assert_holds(&again.take());
+}
+
+#[tokio::test]
+async fn a_grant_that_arrives_before_the_release_of_a_dropped_guard_is_none() {
+    let rig = Rig::new();
+    let session = rig.leases.connect("a").unwrap();
+    let guard = ask(&session).await.unwrap();
+    let again = rig.asked_again(&session);
+    // The last guard is gone, and the authority is not told yet. It must not be asked again and again.
+    let inside = again.clone();
+    *rig.late.before.lock().unwrap() = Some(Box::new(move || assert_eq!(inside.poll(), None)));
+    drop(guard);
+    assert_eq!(again.poll(), Some(2));
+    rig.assert_holds(&again.take());
+}
+
+#[tokio::test]
+async fn a_grant_that_arrives_after_a_thousand_other_releases_is_none() {
+    let rig = Rig::new();
+    let (session, other) = (
+        rig.leases.connect("a").unwrap(),
+        rig.leases.connect("b").unwrap(),
+    );
+    let guard = ask(&session).await.unwrap();
+    let again = rig.asked_again(&session);
+    guard.release().await.unwrap();
+    for _ in 0..3_000 {
+        ask(&other).await.unwrap().release().await.unwrap();
+    }
+    let next = ask(&other).await.unwrap();
+    let answer = again.rest().await;
+    assert_eq!(conflict(answer).0, generation(&next));
+    rig.assert_holds(&next);
+}
+
+#[tokio::test]
+async fn a_grant_of_a_lease_that_the_authority_has_ended_unseen_is_none() {
+    let rig = Rig::new();
+    let (session, other) = (
+        rig.leases.connect("a").unwrap(),
+        rig.leases.connect("b").unwrap(),
+    );
+    let guard = ask(&session).await.unwrap();
+    let again = rig.asked_again(&session);
+    // Somebody else gives it back; only the next use tells.
+    let lease = rig.late.memory.list().remove(0);
+    let by = By::Holder {
+        holder: lease.holder,
+        lease: None,
+        exited: false,
+    };
+    rig.late.memory.call_detached(Call {
+        resource: Some(lease.resource),
+        action: Action::Release(by),
+        wait: lease_async::Wait::No,
+    });
+    guard.touch().await.unwrap_err();
+    let next = ask(&other).await.unwrap();
+    let answer = again.rest().await;
+    assert_eq!(conflict(answer).0, generation(&next));
+    drop(guard);
+    rig.assert_holds(&next);
+}
+
+#[tokio::test]
+async fn a_lease_whose_release_was_forgotten_is_held_by_who_asks_again() {
+    let rig = Rig::new();
+    let session = rig.leases.connect("a").unwrap();
+    let guard = ask(&session).await.unwrap();
+    let early = rig.asked_again(&session);
+    rig.late.deaf.store(true, Ordering::SeqCst);
+    drop(guard);
+    // Of the lease that is over nothing is believed, of an answer to a question after that everything.
+    let again = ask(&session).await.unwrap();
+    assert_eq!(generation(&again), 1);
+    assert_eq!(early.poll(), Some(1));
+    rig.assert_holds(&again);
+    drop(early);
+    rig.assert_holds(&again);
+}
+
+#[tokio::test]
+async fn a_request_behind_a_release_that_stands_still_leaves_at_its_deadline() {
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let rig = crate::rig::Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap());
+    let session = rig.connect("a");
+    let guard = ask(&session).await.unwrap();
+    let mut release = Box::pin(guard.release());
+    assert!(poll(release.as_mut()).is_pending());
+    let within = Duration::from_secs(1);
+    let mut again = Box::pin(session.acquire(KEY).within(within).into_future());
+    for _ in 0..10 {
+        assert!(poll(again.as_mut()).is_pending());
+    }
+    assert_eq!(rig.clock.armed(), 1);
+    rig.clock.advance(within);
+    let answer = again.await.unwrap_err();
+    assert!(matches!(answer, AcquireError::Releasing), "{answer:?}");
+    assert_eq!(rig.clock.armed(), 0);
+    drop(release);
+    rig.assert_empty();
+}
