@@ -212,7 +212,8 @@ impl<H: Holder> LeaseGuard<H> {
         self.hold.token().child_token()
     }
 
-    /// Leaves the lease held until the session ends, whatever becomes of its guards.
+    /// Leaves the lease held until the session ends, though its guards go. A later guard of it can still
+    /// [`release`](Self::release) it.
     pub fn keep(self) {
         self.hold.state().kept = true;
     }

@@ -316,7 +316,12 @@ impl<H: Holder> Inner<H> {
                 return Attempt::Answered(Err(AuthorityError::ShutDown));
             }
             match state.registry.call(call, turn) {
-                Step::Done(outcome) => Attempt::Answered(Ok(outcome)),
+                Step::Done(outcome) => {
+                    if let Outcome::Granted(grant, _) = &outcome {
+                        state.claim(grant);
+                    }
+                    Attempt::Answered(Ok(outcome))
+                }
                 Step::Ask(questions) => Attempt::Ask(questions),
                 Step::Queued(waiter) => {
                     state.add(waiter);

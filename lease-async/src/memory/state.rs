@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
-use lease_core::{Holder, Moment, Outcome, Registry, Settled, Turn, WaiterId};
+use lease_core::{
+    Action, By, Call, Generation, Grant, Holder, Moment, Outcome, Provenance, Registry, Settled,
+    Turn, Wait, WaiterId,
+};
 
 use super::Inner;
 use crate::authority::AuthorityError;
@@ -15,6 +18,8 @@ pub(super) struct State<H: Holder> {
     pub(super) registry: Registry<H>,
     pub(super) stage: Stage,
     waiters: BTreeMap<WaiterId, Place<H>>,
+    /// The leases that were granted to requests, and that none of these has received yet.
+    unclaimed: BTreeMap<Generation, Unclaimed>,
     alarm: Option<(Moment, Alarm)>,
     /// Somebody was queued or served, or left.
     moved: bool,
@@ -41,6 +46,13 @@ enum Place<H> {
     Shut,
 }
 
+/// Grants of one lease that are on their way. The lease goes with the last of them, unless one arrives.
+struct Unclaimed {
+    grants: usize,
+    /// More than one request of its holder was granted it.
+    shared: bool,
+}
+
 /// What is left to do once the lock is free.
 pub(super) struct Parting {
     pub(super) wakers: Vec<Waker>,
@@ -60,6 +72,7 @@ impl<H: Holder> State<H> {
             registry,
             stage: Stage::New,
             waiters: BTreeMap::new(),
+            unclaimed: BTreeMap::new(),
             alarm: None,
             moved: false,
             turned_away: Vec::new(),
@@ -92,7 +105,10 @@ impl<H: Holder> State<H> {
             Some(Place::Answered(_) | Place::Shut) => {
                 let answer = match self.waiters.remove(&waiter) {
                     Some(Place::Answered(settled)) => Ok(match settled.outcome {
-                        Ok((grant, change)) => Outcome::Granted(grant, change),
+                        Ok((grant, change)) => {
+                            self.claim(&grant);
+                            Outcome::Granted(grant, change)
+                        }
                         Err(refusal) => Outcome::Refused(refusal),
                     }),
                     Some(Place::Empty(_) | Place::Shut) | None => Err(AuthorityError::ShutDown),
@@ -117,9 +133,54 @@ impl<H: Holder> State<H> {
         }
     }
 
+    /// Somebody has received a grant: its lease is theirs to give back.
+    pub(super) fn claim(&mut self, grant: &Grant) {
+        self.unclaimed.remove(&grant.at.token.generation);
+    }
+
+    /// Counts a grant that is on its way.
+    fn send(&mut self, grant: &Grant) {
+        let generation = grant.at.token.generation;
+        match (grant.provenance, self.unclaimed.get_mut(&generation)) {
+            (_, Some(unclaimed)) => {
+                unclaimed.grants = unclaimed.grants.saturating_add(1);
+                unclaimed.shared = true;
+            }
+            (Provenance::Created, None) => {
+                let (grants, shared) = (1, false);
+                let unclaimed = Unclaimed { grants, shared };
+                self.unclaimed.insert(generation, unclaimed);
+            }
+            // Its holder has had it before.
+            (Provenance::Reentrant, None) => {}
+        }
+    }
+
+    /// Gives a grant back that nobody received.
     fn give_back(&mut self, settled: Settled<H>, turn: &mut Turn<'_>) {
-        if let Ok((grant, _)) = settled.outcome {
-            self.registry.abandon(&settled.resource, grant, turn);
+        let Ok((grant, _)) = settled.outcome else {
+            return;
+        };
+        let at = grant.at;
+        self.registry.abandon(&settled.resource, grant, turn);
+        let generation = at.token.generation;
+        let Some(unclaimed) = self.unclaimed.get_mut(&generation) else {
+            return;
+        };
+        unclaimed.grants = unclaimed.grants.saturating_sub(1);
+        if unclaimed.grants > 0 {
+            return;
+        }
+        let shared = unclaimed.shared;
+        self.unclaimed.remove(&generation);
+        if shared {
+            // The core keeps what was shared, since it cannot tell that none of them had it in hand.
+            let release = Call {
+                resource: Some(settled.resource),
+                action: Action::Release(By::Token(at)),
+                wait: Wait::No,
+            };
+            drop(self.registry.call(&release, turn));
         }
     }
 
@@ -167,6 +228,9 @@ impl<H: Holder> State<H> {
     fn hand_out(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {
         while let Some(settled) = self.registry.take_settled() {
             self.moved = true;
+            if let Ok((grant, _)) = &settled.outcome {
+                self.send(grant);
+            }
             let place = self.waiters.get_mut(&settled.waiter);
             if let Some(place @ Place::Empty(_)) = place {
                 if let Place::Empty(Some(waker)) =

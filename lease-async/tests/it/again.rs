@@ -15,7 +15,7 @@ use lease_async::{
     LeasePolicy, Leases, ManualClock, Memory, Moment, Reply, Session, SessionHolder,
     ShutdownReport, Standing,
 };
-use lease_core::{Action, AuthorityId, By, Call, Capabilities, Outcome, PolicyError};
+use lease_core::{Action, AuthorityId, By, Call, Capabilities, Disposition, Outcome, PolicyError};
 
 use crate::rig::{KEY, Slow, T0, ask, conflict, generation, poll};
 
@@ -316,4 +316,96 @@ async fn a_request_behind_a_release_that_stands_still_leaves_at_its_deadline() {
     assert_eq!(rig.clock.armed(), 0);
     drop(release);
     rig.assert_empty();
+}
+
+#[tokio::test]
+async fn a_request_behind_a_release_that_is_dropped_gets_a_lease_that_lasts() {
+    for polls in 1..4 {
+        let clock = ManualClock::new(Moment::from_millis(T0));
+        let rig = crate::rig::Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap());
+        let session = rig.connect("a");
+        let guard = ask(&session).await.unwrap();
+        let mut again = Box::pin(session.acquire(KEY).into_future());
+        // The re-entry is decided before the release, and arrives after it began.
+        for _ in 0..2 {
+            assert!(poll(again.as_mut()).is_pending());
+        }
+        let mut release = Box::pin(guard.release());
+        for _ in 0..polls {
+            drop(poll(release.as_mut()));
+        }
+        assert!(poll(again.as_mut()).is_pending());
+        drop(release);
+        let again = again.await.unwrap();
+        assert_eq!(generation(&again), 2);
+        assert_eq!(again.standing(), Standing::Safe);
+        assert_eq!(rig.only().token, again.token());
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_arrives_after_its_session_went_is_none() {
+    let rig = Rig::new();
+    let (session, other) = (
+        rig.leases.connect("a").unwrap(),
+        rig.leases.connect("b").unwrap(),
+    );
+    let request = rig.asked_again(&session);
+    assert_eq!(rig.late.memory.held(), 1);
+    drop(session);
+    let next = ask(&other).await.unwrap();
+    let gone = request.rest().await.unwrap_err();
+    assert!(matches!(gone, AcquireError::SessionGone), "{gone:?}");
+    rig.assert_holds(&next);
+    drop(next);
+    assert_eq!(rig.leases.known(), 0);
+}
+
+#[tokio::test]
+async fn an_operation_outlives_the_last_guard_and_a_re_entry_shares_its_lease() {
+    let rig = Rig::new();
+    let (session, other) = (
+        rig.leases.connect("a").unwrap(),
+        rig.leases.connect("b").unwrap(),
+    );
+    let guard = ask(&session).await.unwrap();
+    let again = rig.asked_again(&session);
+    let operation = guard.begin().await.unwrap();
+    drop(guard);
+    assert_eq!(again.poll(), Some(1));
+    operation.end().await.unwrap();
+    let again = again.take();
+    rig.assert_holds(&again);
+    assert_eq!(conflict(ask(&other).await).0, 1);
+    drop(again);
+    assert_eq!(generation(&ask(&other).await.unwrap()), 2);
+}
+
+#[tokio::test]
+async fn a_failure_that_would_free_the_lease_leaves_it_to_a_re_entry_on_its_way() {
+    let rig = Rig::new();
+    let session = rig.leases.connect("a").unwrap();
+    let guard = ask(&session).await.unwrap();
+    let operation = guard.begin().await.unwrap();
+    let again = rig.asked_again(&session);
+    operation.fail(Disposition::PreMutation).await.unwrap();
+    assert_eq!(guard.standing(), Standing::Safe);
+    drop(guard);
+    // The guard was the last one here, so the lease went with it, and the request asked again.
+    assert_eq!(again.poll(), Some(2));
+    rig.assert_holds(&again.take());
+}
+
+#[tokio::test]
+async fn a_kept_lease_is_shared_by_a_re_entry_on_its_way() {
+    let rig = Rig::new();
+    let session = rig.leases.connect("a").unwrap();
+    let guard = ask(&session).await.unwrap();
+    let again = rig.asked_again(&session);
+    guard.keep();
+    assert_eq!(again.poll(), Some(1));
+    let again = again.take();
+    rig.assert_holds(&again);
+    again.release().await.unwrap();
+    assert_eq!(rig.late.memory.held(), 0);
 }

@@ -250,3 +250,50 @@ async fn only_a_wait_with_an_end_takes_an_alarm_and_only_one() {
     assert_eq!(rig.clock.armed(), 0);
     drop(held);
 }
+
+// fault B15
+#[tokio::test]
+async fn two_requests_of_one_session_that_are_served_and_dropped_leave_nothing_behind() {
+    for order in [[0, 1], [1, 0]] {
+        let rig = Rig::still();
+        let sessions = ["a", "b", "c"].map(|agent| rig.connect(agent));
+        let held = ask(&sessions[0]).await.unwrap();
+        let request = || Some(Box::pin(sessions[1].acquire(KEY).forever().into_future()));
+        let mut both = [request(), request()];
+        for request in both.iter_mut().flatten() {
+            assert!(poll(request.as_mut()).is_pending());
+        }
+        let mut next = pin!(sessions[2].acquire(KEY).forever().into_future());
+        assert!(poll(next.as_mut()).is_pending());
+        drop(held);
+        for which in order {
+            assert!(poll(next.as_mut()).is_pending());
+            drop(both[which].take());
+        }
+        let next = next.await.unwrap();
+        assert_eq!(generation(&next), 3);
+        drop(next);
+        rig.assert_empty();
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_twin_is_dropped_after_both_were_served_has_the_lease() {
+    for gone in [0, 1] {
+        let rig = Rig::still();
+        let sessions = ["a", "b"].map(|agent| rig.connect(agent));
+        let held = ask(&sessions[0]).await.unwrap();
+        let request = || Box::pin(sessions[1].acquire(KEY).forever().into_future());
+        let mut both = vec![request(), request()];
+        for request in &mut both {
+            assert!(poll(request.as_mut()).is_pending());
+        }
+        drop(held);
+        drop(both.remove(gone));
+        let guard = both.remove(0).await.unwrap();
+        assert_eq!(generation(&guard), 2);
+        assert_eq!(rig.only().token, guard.token());
+        drop(guard);
+        rig.assert_empty();
+    }
+}
