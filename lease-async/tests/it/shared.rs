@@ -1,16 +1,20 @@
 //! Many threads: as if one call came after another.
 
+use core::pin::Pin;
 use core::task::Poll;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use lease_async::{LeaseGuard, Leases, ManualClock, Moment, Operation, Session, Standing};
-use lease_core::{Disposition, FenceGate, Receipt};
+use lease_async::{
+    AcquireFuture, LeaseGuard, Leases, ManualClock, Moment, Operation, Session, SessionHolder,
+    Standing,
+};
+use lease_core::{Code, Disposition, FenceGate, Receipt};
 use tokio::runtime::Builder;
 
 use crate::replay::{listed, replay};
-use crate::rig::{Random, Rig, T0};
+use crate::rig::{Random, Rig, T0, poll};
 
 const THREADS: u64 = 8;
 const CALLS: u64 = 10_000;
@@ -23,6 +27,7 @@ struct Hand {
     session: Option<Arc<Session>>,
     guards: Vec<LeaseGuard>,
     operations: Vec<Operation>,
+    waits: Vec<Pin<Box<AcquireFuture<SessionHolder>>>>,
     random: Random,
 }
 
@@ -32,7 +37,7 @@ impl Hand {
             0 => self.random.pick(shared),
             _ => self.session.as_ref().unwrap(),
         };
-        match self.random.below(12) {
+        match self.random.below(16) {
             0..=3 => {
                 let key = *self.random.pick(&KEYS);
                 if let Ok(guard) = session.acquire(key).await {
@@ -61,6 +66,15 @@ impl Hand {
                     drop(self.guards.remove(0).release().await);
                 }
             }
+            11 | 12 if self.waits.len() < 3 => {
+                let span = Duration::from_millis(self.random.below(500));
+                let request = session.acquire(*self.random.pick(&KEYS)).within(span);
+                self.waits.push(Box::pin(request.into_future()));
+                self.look();
+            }
+            13 => self.look(),
+            // Taken back, served or not.
+            14 => drop(self.waits.pop()),
             _ => {
                 if self.random.below(50) == 0 {
                     self.session = Some(Arc::new(rig.connect("own")));
@@ -70,6 +84,20 @@ impl Hand {
         if self.guards.len() > 4 {
             self.guards.drain(..3);
         }
+    }
+
+    /// Polls what waits.
+    fn look(&mut self) {
+        let mut guards = Vec::new();
+        self.waits
+            .retain_mut(|request| match poll(request.as_mut()) {
+                Poll::Ready(answer) => {
+                    guards.extend(answer);
+                    false
+                }
+                Poll::Pending => true,
+            });
+        self.guards.extend(guards);
     }
 
     async fn end(&mut self) {
@@ -100,6 +128,7 @@ fn the_numbered_receipts_of_eight_threads_replay_to_what_is_held() {
                     session: Some(Arc::new(rig.connect("own"))),
                     guards: Vec::new(),
                     operations: Vec::new(),
+                    waits: Vec::new(),
                     random: Random(seed),
                 };
                 let runtime = Builder::new_current_thread().build().unwrap();
@@ -126,6 +155,24 @@ fn the_numbered_receipts_of_eight_threads_replay_to_what_is_held() {
     assert!(receipts.len() > 10_000, "{} receipts", receipts.len());
     assert!(receipts.windows(2).all(numbers));
     assert_eq!(replay(&receipts), listed(&list));
+    // All that was meant to happen did.
+    for code in [
+        Code::Created,
+        Code::Reentrant,
+        Code::Released,
+        Code::ReleasedAfterFailure,
+        Code::RetainedAfterFailure,
+        Code::Disconnected,
+        Code::Reclaimed,
+        Code::Queued,
+        Code::WaitTimedOut,
+        Code::Abandoned,
+    ] {
+        let times = receipts
+            .iter()
+            .filter(|receipt| receipt.change.code == code);
+        assert!(times.count() > 10, "{code}");
+    }
     // What is left in hand frees all of it, and nothing stays behind.
     drop(left);
     drop(shared);
