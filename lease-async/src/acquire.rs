@@ -19,6 +19,7 @@ use crate::error::AcquireError;
 use crate::guard::LeaseGuard;
 use crate::leases::Shared;
 use crate::table::{Asking, Entered};
+use crate::telemetry::Request;
 
 /// What names a resource.
 pub trait AsResource {
@@ -142,6 +143,7 @@ impl<H: Holder> IntoFuture for Acquire<H> {
             cancel,
             asking: None,
             step: Step::Ask,
+            told: Request::new(),
         }
     }
 }
@@ -163,6 +165,8 @@ pub struct AcquireFuture<H: Holder> {
     step: Step<H>,
     /// After the step: it is there until the reply is gone.
     asking: Option<Asking<H>>,
+    /// Last: what is pending is taken back before.
+    told: Request,
 }
 
 type Answer<H> = Result<Outcome<H>, AuthorityError>;
@@ -180,6 +184,21 @@ impl<H: Holder> Future for AcquireFuture<H> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        let (front, holder) = (&this.session.front, &this.session.holder);
+        let _inside = this.told.poll(front, holder, &this.resource);
+        let end = this.advance(cx);
+        if let Poll::Ready(Err(error)) = &end {
+            this.told.failed(&this.session.front, error);
+        }
+        end
+    }
+}
+
+type End<H> = Result<LeaseGuard<H>, AcquireError<H>>;
+
+impl<H: Holder> AcquireFuture<H> {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<End<H>> {
+        let this = self;
         if let Some(cancel) = &mut this.cancel
             && cancel.as_mut().poll(cx).is_ready()
         {
@@ -193,6 +212,9 @@ impl<H: Holder> Future for AcquireFuture<H> {
                 Step::Ask => match this.ask() {
                     Ok(Reply::Ready(answer)) => answer,
                     Ok(Reply::Pending(answer)) => {
+                        if !matches!(this.patience, Patience::Wait(Wait::No)) {
+                            this.told.waits();
+                        }
                         this.step = Step::Wait(answer);
                         continue;
                     }
@@ -221,11 +243,7 @@ impl<H: Holder> Future for AcquireFuture<H> {
             }
         }
     }
-}
 
-type End<H> = Result<LeaseGuard<H>, AcquireError<H>>;
-
-impl<H: Holder> AcquireFuture<H> {
     fn ask(&mut self) -> Result<Reply<H>, AcquireError<H>> {
         let resource = self.resource.clone().map_err(AcquireError::Resource)?;
         if self.session.is_gone() {
@@ -318,6 +336,7 @@ impl<H: Holder> AcquireFuture<H> {
                     front.authority.call_detached(guard.hold().call(release));
                     return Some(Err(AcquireError::SessionGone));
                 }
+                self.told.granted(guard.hold(), change);
                 if self.renewed {
                     guard.hold().renew();
                 }

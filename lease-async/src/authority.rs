@@ -29,6 +29,11 @@ pub trait Authority: Send + Sync + 'static {
     /// Returns which authority this is; part of every token.
     fn id(&self) -> AuthorityId;
 
+    /// Returns what it is made of, for telemetry: one word, the same for every authority of this kind.
+    fn backend(&self) -> &'static str {
+        "other"
+    }
+
     /// Returns what it can do.
     fn capabilities(&self) -> Capabilities;
 

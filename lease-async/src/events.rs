@@ -4,7 +4,7 @@ use core::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use lease_core::{Holder, Receipt, Receipts};
+use lease_core::{Holder, Receipt, Receipts, Verdict};
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 
 /// What a listener gets.
@@ -37,6 +37,7 @@ pub struct EventSource<H> {
 pub(crate) trait Tap<H>: Send + Sync {
     fn see(&self, receipt: &Receipt<H>);
     fn missed(&self);
+    fn judged(&self, verdict: &Verdict);
 }
 
 /// Copied when one is added, shared at each publication.
@@ -63,6 +64,13 @@ impl<H: Holder> EventSource<H> {
             receiver: self.sender.subscribe(),
             channel: Arc::clone(&self.channel),
         }
+    }
+
+    /// Counts what was observed of a holder, where that is measured. Not under any lock.
+    pub fn judged(&self, verdict: &Verdict) {
+        let taps = Arc::clone(&self.channel.taps());
+        let taps = taps.iter().filter_map(Weak::upgrade);
+        taps.for_each(|tap| tap.judged(verdict));
     }
 
     /// Publishes receipts, in their order. Not under any lock: listeners are woken here.

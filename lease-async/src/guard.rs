@@ -6,16 +6,18 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use lease_core::{
-    Action, By, Change, Code, FencingToken, Holder, OperationKind, Provenance, ResourceKey,
-    SessionHolder,
+    Action, By, Change, Code, FenceGate, Fenced, FencingToken, Holder, OperationKind, Provenance,
+    ResourceKey, SessionHolder,
 };
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::error::{LeaseError, ReleaseError};
 use crate::hold::Hold;
 use crate::operation::Operation;
 use crate::standing::{Loss, Standing};
 use crate::table::Left;
+use crate::telemetry;
 
 /// A held lease. Owned: it may move between tasks and threads.
 ///
@@ -70,10 +72,19 @@ impl<H: Holder> LeaseGuard<H> {
         &self.hold
     }
 
-    /// Returns the token, for the [`FenceGate`](lease_core::FenceGate) at the resource.
+    /// Returns the token, for the [`FenceGate`] at the resource.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.hold.at.token
+    }
+
+    /// Shows the token to the gate at the resource, and tells telemetry where it is turned away.
+    ///
+    /// # Errors
+    ///
+    /// As [`FenceGate::enter`].
+    pub fn enter(&self, gate: &mut FenceGate) -> Result<(), Fenced> {
+        self.hold.enter(gate)
     }
 
     /// Returns what is held.
@@ -111,8 +122,10 @@ impl<H: Holder> LeaseGuard<H> {
     ///
     /// Dropped, the touch may have happened.
     pub async fn touch(&self) -> Result<Change, LeaseError<H>> {
-        self.hold.usable()?;
-        self.hold.ask(Action::Touch(self.hold.at)).await
+        let action = Action::Touch(self.hold.at);
+        self.hold
+            .renewal(action, telemetry::renew(&self.hold, true))
+            .await
     }
 
     /// Renews, with an explicit term where the policy lets the request name it.
@@ -125,9 +138,11 @@ impl<H: Holder> LeaseGuard<H> {
     ///
     /// Dropped, the renewal may have happened.
     pub async fn renew(&self, ttl: Option<Duration>) -> Result<Change, LeaseError<H>> {
-        self.hold.usable()?;
         let at = self.hold.at;
-        self.hold.ask(Action::Renew { at, ttl }).await
+        let action = Action::Renew { at, ttl };
+        self.hold
+            .renewal(action, telemetry::renew(&self.hold, false))
+            .await
     }
 
     /// Makes sure that the lease holds for `remaining` more, renewing it if it must be.
@@ -228,7 +243,14 @@ impl<H: Holder> LeaseGuard<H> {
     /// # Cancel safety
     ///
     /// Dropped, the lease is released as by dropping the guard.
-    pub async fn release(mut self) -> Result<Released, ReleaseError<H>> {
+    pub async fn release(self) -> Result<Released, ReleaseError<H>> {
+        let span = telemetry::release(&self.hold);
+        let ended = self.give_back().instrument(span.clone()).await;
+        telemetry::released(&span, &ended);
+        ended
+    }
+
+    async fn give_back(mut self) -> Result<Released, ReleaseError<H>> {
         let hold = Arc::clone(&self.hold);
         let table = &hold.front.table;
         if let Err(error) = hold.usable() {
@@ -259,6 +281,9 @@ impl<H: Holder> Drop for LeaseGuard<H> {
         match front.table.leave(&self.hold) {
             Left::Stays => {}
             Left::Release(releasing) => {
+                let span = telemetry::release(&self.hold);
+                let _inside = span.enter();
+                telemetry::dropped(&span);
                 let release = Action::Release(By::Token(self.hold.at));
                 front.authority.call_detached(self.hold.call(release));
                 // Whoever asked meanwhile asks again, and that is decided after the release.

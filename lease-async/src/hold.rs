@@ -1,20 +1,24 @@
 //! What the guards of one lease share.
 
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Wake;
 
 use lease_core::{
-    Action, At, Call, Change, Detail, Holder, Moment, Outcome, Refusal, ResourceKey, Seq, Wait,
+    Action, At, Call, Change, Detail, FenceGate, Fenced, Holder, Moment, Outcome, Refusal,
+    ResourceKey, Seq, Wait,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, Span};
 
 use crate::authority::{AuthorityError, Reply};
 use crate::clock::Alarm;
 use crate::error::LeaseError;
 use crate::leases::Front;
 use crate::standing::{Loss, Standing};
+use crate::telemetry;
 
 /// One lease of one session, as far as its holder knows.
 pub(crate) struct Hold<H: Holder> {
@@ -24,6 +28,8 @@ pub(crate) struct Hold<H: Holder> {
     pub(crate) holder: H,
     pub(crate) key: ResourceKey,
     pub(crate) at: At,
+    /// The jeopardy of this term was told.
+    warned: AtomicBool,
     state: Mutex<HoldState>,
 }
 
@@ -72,6 +78,7 @@ impl<H: Holder> Hold<H> {
             holder: holder.clone(),
             key: key.clone(),
             at,
+            warned: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -110,7 +117,41 @@ impl<H: Holder> Hold<H> {
         self.take_in(answer)
     }
 
+    /// Asks for a renewal, if the lease is not lost.
+    pub(crate) async fn renewal(
+        self: &Arc<Self>,
+        action: Action<H>,
+        span: Span,
+    ) -> Result<Change, LeaseError<H>> {
+        let ended = match self.usable() {
+            Ok(()) => self.ask(action).instrument(span.clone()).await,
+            Err(error) => Err(error),
+        };
+        telemetry::renewed(&span, &ended);
+        ended
+    }
+
+    /// Shows the token to a gate.
+    pub(crate) fn enter(&self, gate: &mut FenceGate) -> Result<(), Fenced> {
+        let entered = gate.enter(&self.at.token);
+        if let Err(why) = &entered {
+            telemetry::fenced(self, why);
+        }
+        entered
+    }
+
     fn take_in(
+        self: &Arc<Self>,
+        answer: Result<Outcome<H>, AuthorityError>,
+    ) -> Result<Change, LeaseError<H>> {
+        let taken = self.take(answer);
+        if let Err(error) = &taken {
+            self.front.observer.refused(error);
+        }
+        taken
+    }
+
+    fn take(
         self: &Arc<Self>,
         answer: Result<Outcome<H>, AuthorityError>,
     ) -> Result<Change, LeaseError<H>> {
@@ -152,6 +193,7 @@ impl<H: Holder> Hold<H> {
         {
             let sooner = expires < state.expires;
             state.expires = expires;
+            self.warned.store(false, Ordering::Relaxed);
             if sooner && state.token.is_some() {
                 let old = self.arm(&mut state);
                 drop(state);
@@ -165,11 +207,15 @@ impl<H: Holder> Hold<H> {
     /// What the authority has ended is to be lost by the table, which remembers it.
     pub(crate) fn lose(&self, loss: Loss) -> Loss {
         let mut state = self.state();
+        let news = state.lost.is_none();
         let loss = *state.lost.get_or_insert(loss);
         let alarms = (state.alarm.take(), state.renewal.take());
         let token = state.token.clone();
         drop(state);
         drop(alarms);
+        if news {
+            telemetry::lost(self, loss);
+        }
         // It wakes whoever waits for it, so not under the lock.
         if let Some(token) = token {
             token.cancel();
@@ -181,6 +227,9 @@ impl<H: Holder> Hold<H> {
     pub(crate) fn standing(&self) -> Standing {
         let now = self.front.clock.now();
         let standing = self.judge(&self.state(), now);
+        if standing == Standing::Jeopardy && !self.warned.swap(true, Ordering::Relaxed) {
+            telemetry::jeopardy(self);
+        }
         match standing {
             Standing::Lost(loss) => Standing::Lost(self.lose(loss)),
             Standing::Safe | Standing::Jeopardy => standing,
@@ -273,32 +322,45 @@ impl<H: Holder> Hold<H> {
             return;
         }
         let at = self.front.clock.now().after(self.front.terms.third);
-        let bell = Waker::from(Arc::new(Renewal(Arc::downgrade(self))));
+        let bell = Waker::from(Arc::new(Renewal(Arc::downgrade(self), at)));
         // Where nothing can ring, the lease is one that is not renewed; its holder sees the jeopardy.
         let old = core::mem::replace(&mut state.renewal, self.front.clock.arm(at, bell).ok());
         drop(state);
         drop(old);
     }
 
-    fn renew_now(self: &Arc<Self>) {
+    fn renew_now(self: &Arc<Self>, due: Moment) {
         if self.usable().is_err() || self.state().guards == 0 {
             return;
         }
-        match self.front.authority.call(self.call(Action::Touch(self.at))) {
+        let span = telemetry::renew(self, false);
+        let call = || self.front.authority.call(self.call(Action::Touch(self.at)));
+        match span.in_scope(call) {
             Reply::Ready(answer) => {
-                // A refusal marks the loss; for the rest the next third comes.
-                drop(self.take_in(answer));
-                self.renew();
+                self.came_through(&span, due, answer);
             }
             Reply::Pending(answer) => {
                 let hold = Arc::clone(self);
                 let renewal = async move {
-                    drop(hold.take_in(answer.await));
-                    hold.renew();
+                    let answer = answer.instrument(span.clone()).await;
+                    hold.came_through(&span, due, answer);
                 };
                 spawn(renewal);
             }
         }
+    }
+
+    /// A refusal marks the loss; for the rest the next third comes.
+    fn came_through(
+        self: &Arc<Self>,
+        span: &Span,
+        due: Moment,
+        answer: Result<Outcome<H>, AuthorityError>,
+    ) {
+        let ended = span.in_scope(|| self.take_in(answer));
+        telemetry::renewed(span, &ended);
+        telemetry::lagged(self, due, &ended);
+        self.renew();
     }
 }
 
@@ -327,12 +389,12 @@ impl<H: Holder> Wake for Bell<H> {
     }
 }
 
-struct Renewal<H: Holder>(Weak<Hold<H>>);
+struct Renewal<H: Holder>(Weak<Hold<H>>, Moment);
 
 impl<H: Holder> Wake for Renewal<H> {
     fn wake(self: Arc<Self>) {
         if let Some(hold) = self.0.upgrade() {
-            hold.renew_now();
+            hold.renew_now(self.1);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::events::{Events, Tap};
 use crate::ids;
 use crate::standing::Terms;
 use crate::table::Table;
+use crate::telemetry::Observer;
 
 /// The front door to one authority. A clone is the same door.
 pub struct Leases<H: Holder = SessionHolder> {
@@ -27,6 +28,7 @@ pub(crate) struct Front<H: Holder> {
     /// Whether operations in flight shield.
     pub(crate) shields: bool,
     pub(crate) table: Arc<Table<H>>,
+    pub(crate) observer: Arc<Observer>,
     sessions: AtomicU64,
 }
 
@@ -82,7 +84,8 @@ impl<H: Holder> Leases<H> {
         let capabilities = authority.capabilities();
         let terms = Terms::of(&policy, capabilities.self_stop_margin);
         authority.set_policy(policy)?;
-        let table = Arc::new(Table::new());
+        let observer = Observer::new(authority.backend());
+        let table = Arc::new(Table::new(Arc::clone(&observer)));
         let weak = Arc::downgrade(&table);
         let tap: std::sync::Weak<dyn Tap<H>> = weak;
         authority.events().tap(tap);
@@ -93,9 +96,20 @@ impl<H: Holder> Leases<H> {
                 terms,
                 shields: capabilities.shields,
                 table,
+                observer,
                 sessions: AtomicU64::new(0),
             }),
         })
+    }
+
+    /// Measures what happens behind this door, and all its clones, from now on.
+    ///
+    /// Once, and before the first session: where measurements are made already, these ones are dropped.
+    #[cfg(feature = "metrics")]
+    #[must_use]
+    pub fn with_metrics(self, metrics: crate::Metrics) -> Self {
+        self.front.observer.measure(metrics);
+        self
     }
 
     /// Accepts a connection: `holder` makes the writer out of the session id that is minted here.

@@ -38,6 +38,7 @@
 //!
 //! | feature | adds |
 //! | --- | --- |
+//! | `metrics` | measurements by a meter of OpenTelemetry; spans and events are always there, by `tracing` |
 //! | `procfs` | sessions of processes whose deaths are seen at once |
 //! | `test-util` | `TokioClock` and `ManualClock`, clocks that tests move |
 //!
@@ -65,6 +66,7 @@ mod standing;
 #[cfg(target_os = "linux")]
 mod sys;
 mod table;
+mod telemetry;
 
 pub use lease_core;
 #[cfg(feature = "procfs")]
@@ -85,6 +87,8 @@ pub use liveness::{AsyncHolderLiveness, Blocking, DeathSource, Watched};
 pub use memory::{Memory, MemoryBuilder};
 pub use operation::Operation;
 pub use standing::{Loss, Standing};
+#[cfg(feature = "metrics")]
+pub use telemetry::Metrics;
 
 /// What most users need besides this crate.
 pub use lease_core::{

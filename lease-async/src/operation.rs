@@ -4,8 +4,8 @@ use core::fmt;
 use std::sync::Arc;
 
 use lease_core::{
-    Action, Change, Detail, Disposition, FencingToken, Holder, OpId, OperationKind, Provenance,
-    SessionHolder,
+    Action, Change, Detail, Disposition, FenceGate, Fenced, FencingToken, Holder, OpId,
+    OperationKind, Provenance, SessionHolder,
 };
 
 use crate::error::{LeaseError, RunError};
@@ -83,10 +83,19 @@ impl<H: Holder> Operation<H> {
         self.id
     }
 
-    /// Returns the token, for the [`FenceGate`](lease_core::FenceGate) at the resource.
+    /// Returns the token, for the [`FenceGate`] at the resource.
     #[must_use]
     pub fn token(&self) -> FencingToken {
         self.hold.at.token
+    }
+
+    /// Shows the token to the gate at the resource, and tells telemetry where it is turned away.
+    ///
+    /// # Errors
+    ///
+    /// As [`FenceGate::enter`].
+    pub fn enter(&self, gate: &mut FenceGate) -> Result<(), Fenced> {
+        self.hold.enter(gate)
     }
 
     /// Ends it well.

@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lease_core::{Change, Code, Detail, Generation, Grant, Holder, Receipt, ResourceKey};
+use lease_core::{Change, Code, Detail, Generation, Grant, Holder, Receipt, ResourceKey, Verdict};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
@@ -23,6 +23,7 @@ use crate::events::Tap;
 use crate::hold::Hold;
 use crate::leases::Front;
 use crate::standing::Loss;
+use crate::telemetry::Observer;
 
 /// The holds of one front.
 ///
@@ -30,6 +31,7 @@ use crate::standing::Loss;
 /// The table is locked before a hold, and neither while an authority is called.
 pub(crate) struct Table<H: Holder> {
     state: Mutex<TableState<H>>,
+    observer: Arc<Observer>,
 }
 
 struct TableState<H: Holder> {
@@ -87,8 +89,9 @@ impl<H: Holder> Drop for Releasing<H> {
 }
 
 impl<H: Holder> Table<H> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(observer: Arc<Observer>) -> Self {
         Self {
+            observer,
             state: Mutex::new(TableState {
                 holds: BTreeMap::new(),
                 by_session: BTreeSet::new(),
@@ -316,6 +319,7 @@ fn tell(behind: Option<Arc<Notify>>) {
 
 impl<H: Holder> Tap<H> for Table<H> {
     fn see(&self, receipt: &Receipt<H>) {
+        self.observer.see(receipt);
         let change = &receipt.change;
         let key = receipt.resource.as_ref();
         if let Detail::Granted {
@@ -340,8 +344,13 @@ impl<H: Holder> Tap<H> for Table<H> {
         }
     }
 
+    fn judged(&self, verdict: &Verdict) {
+        self.observer.judged(verdict);
+    }
+
     /// Some ends were not seen: what has no guard is forgotten, the rest notices at its next use.
     fn missed(&self) {
+        self.observer.missed();
         let mut table = self.state();
         let idle = |hold: &&Arc<Hold<H>>| {
             let state = hold.state();

@@ -22,6 +22,7 @@ use lease_core::{
     Receipts, Registry, Seen, SessionHolder, Step, Turn, Verdict,
 };
 use tokio::sync::Notify;
+use tracing::Instrument as _;
 
 use self::state::{Parting, Stage, State};
 use self::waiting::Waiting;
@@ -32,6 +33,10 @@ use crate::events::{EventSource, Events};
 use crate::ids;
 use crate::leases::no_margin;
 use crate::liveness::{AsyncHolderLiveness, Blocking, DeathSource};
+use crate::telemetry;
+
+/// What telemetry calls it.
+const BACKEND: &str = "memory";
 
 /// How often one call observes holders anew before it gives up.
 const ROUNDS: usize = 32;
@@ -325,8 +330,10 @@ impl<H: Holder> Inner<H> {
                 Step::Ask(questions) => Attempt::Ask(questions),
                 Step::Queued(waiter) => {
                     state.add(waiter);
+                    state.causes.add(waiter, call.resource.as_ref());
                     if let Err(error) = state.arm(self) {
                         state.forget(waiter, turn);
+                        drop(state.causes.remove(waiter));
                         let error = AuthorityError::Unreachable(error.into());
                         return Attempt::Answered(Err(error));
                     }
@@ -360,7 +367,14 @@ impl<H: Holder> Inner<H> {
 
     async fn observe(&self, question: &Question<H>) -> Verdict {
         match &self.liveness {
-            Some(liveness) => liveness.observe(question).await,
+            Some(liveness) => {
+                let span = telemetry::verify(BACKEND, question);
+                let look = liveness.observe(question).instrument(span.clone());
+                let verdict = look.await;
+                telemetry::verified(&span, &verdict);
+                self.source.judged(&verdict);
+                verdict
+            }
             None => Verdict::Unknown(Evidence::new("no_observer")),
         }
     }
@@ -391,6 +405,10 @@ impl<H: Holder> Authority for Memory<H> {
 
     fn id(&self) -> AuthorityId {
         self.inner.id
+    }
+
+    fn backend(&self) -> &'static str {
+        BACKEND
     }
 
     fn capabilities(&self) -> Capabilities {

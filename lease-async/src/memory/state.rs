@@ -6,13 +6,15 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 
 use lease_core::{
-    Action, By, Call, Generation, Grant, Holder, Moment, Outcome, Provenance, Registry, Settled,
-    Turn, Wait, WaiterId,
+    Action, By, Call, Generation, Grant, Holder, Moment, Outcome, Provenance, Question, Registry,
+    Settled, Turn, Wait, WaiterId,
 };
+use tracing::Span;
 
 use super::Inner;
 use crate::authority::AuthorityError;
 use crate::clock::{Alarm, AlarmError};
+use crate::telemetry::Causes;
 
 pub(super) struct State<H: Holder> {
     pub(super) registry: Registry<H>,
@@ -20,6 +22,7 @@ pub(super) struct State<H: Holder> {
     waiters: BTreeMap<WaiterId, Place<H>>,
     /// The leases that were granted to requests, and that none of these has received yet.
     unclaimed: BTreeMap<Generation, Unclaimed>,
+    pub(super) causes: Causes,
     alarm: Option<(Moment, Alarm)>,
     /// Somebody was queued or served, or left.
     moved: bool,
@@ -73,11 +76,18 @@ impl<H: Holder> State<H> {
             stage: Stage::New,
             waiters: BTreeMap::new(),
             unclaimed: BTreeMap::new(),
+            causes: Causes::new(),
             alarm: None,
             moved: false,
             turned_away: Vec::new(),
             discarded: Vec::new(),
         }
+    }
+
+    /// The span of the first request that waits for what is asked about.
+    pub(super) fn cause(&self, question: &Question<H>) -> Span {
+        let generation = question.about.generation;
+        self.causes.of(generation, |key| self.registry.lease(key))
     }
 
     pub(super) fn waiters(&self) -> usize {

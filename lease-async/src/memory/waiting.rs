@@ -32,8 +32,11 @@ impl<H: Holder> Future for Waiting<H> {
         let Some(waiter) = self.waiter else {
             return Poll::Ready(Err(AuthorityError::ShutDown));
         };
-        let (answer, replaced) = self.inner.state().poll(waiter, cx.waker());
-        drop(replaced);
+        let mut state = self.inner.state();
+        let (answer, replaced) = state.poll(waiter, cx.waker());
+        let cause = answer.is_ready().then(|| state.causes.remove(waiter));
+        drop(state);
+        drop((replaced, cause));
         if answer.is_ready() {
             self.waiter = None;
         }
@@ -44,8 +47,11 @@ impl<H: Holder> Future for Waiting<H> {
 impl<H: Holder> Drop for Waiting<H> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
-            self.inner
-                .turn(&[], None, |state, turn| state.forget(waiter, turn));
+            let cause = self.inner.turn(&[], None, |state, turn| {
+                state.forget(waiter, turn);
+                state.causes.remove(waiter)
+            });
+            drop(cause);
         }
     }
 }

@@ -10,10 +10,12 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 
 use lease_core::{Generation, Holder, Question};
+use tracing::{Instrument as _, Span};
 
 use super::Inner;
 use crate::clock::Alarm;
 use crate::liveness::Watched;
+use crate::telemetry;
 
 /// What is being watched.
 #[derive(Default)]
@@ -67,17 +69,22 @@ impl<H: Holder> Inner<H> {
     async fn look_now(self: &Arc<Self>) {
         let questions = self.state().registry.questions();
         let mut answers = Vec::new();
+        // Whoever waits first gets to see what comes of the last look.
+        let mut cause = Span::none();
         for question in &questions {
             if self.watch(question) {
                 continue;
             }
-            let verdict = self.observe(question).await;
+            cause = self.state().cause(question);
+            let verdict = self.observe(question).instrument(cause.clone()).await;
             answers.push(question.answer(verdict));
         }
         self.forget_others(&questions);
         if !answers.is_empty() {
-            self.turn(&answers, None, |state, turn| {
-                drop(state.registry.advance(turn));
+            cause.in_scope(|| {
+                self.turn(&answers, None, |state, turn| {
+                    drop(state.registry.advance(turn));
+                });
             });
         }
     }
@@ -140,6 +147,7 @@ impl<H: Holder> Wake for Bell<H> {
             return;
         };
         if let Some(subject) = self.subject {
+            telemetry::holder_died(subject.0);
             // From now on it is observed instead: its work may outlive it.
             let watched = inner.watches().kept.insert(subject, None);
             drop(watched);

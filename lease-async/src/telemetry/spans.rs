@@ -1,0 +1,381 @@
+//! Spans and events.
+
+use core::any::Any;
+use core::fmt;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use lease_core::{
+    Change, Fenced, Generation, Holder, Lease, Question, Refusal, ResourceKey, SessionHolder,
+    Verdict, WaiterId,
+};
+use tracing::field::{Empty, debug, display};
+use tracing::{Level, Span};
+
+use super::names::{self, Outcome, Reason, TARGET, Told, attribute as a, event, span};
+use crate::error::{AcquireError, LeaseError, ReleaseError};
+use crate::guard::Released;
+use crate::hold::Hold;
+use crate::leases::Front;
+use crate::standing::Loss;
+
+/// Whether anybody may be looking on.
+pub(super) fn enabled() -> bool {
+    tracing::enabled!(target: TARGET, Level::INFO)
+}
+
+/// What is known of a holder beyond its kind.
+#[derive(Default)]
+pub(super) struct Parts<'a> {
+    name: Option<&'a str>,
+    session: Option<&'a str>,
+    pub(super) pid: Option<i64>,
+}
+
+pub(super) fn parts<H: Holder>(holder: &H) -> Parts<'_> {
+    let holder: &dyn Any = holder;
+    if let Some(holder) = holder.downcast_ref::<SessionHolder>() {
+        return Parts {
+            name: Some(holder.agent()),
+            session: Some(holder.session()),
+            pid: None,
+        };
+    }
+    #[cfg(feature = "procfs")]
+    if let Some(holder) = holder.downcast_ref::<lease_procfs::ProcessHolder>() {
+        return Parts {
+            name: Some(holder.client()),
+            session: holder.session(),
+            pid: Some(i64::from(holder.process().pid.get())),
+        };
+    }
+    Parts::default()
+}
+
+/// The name of a holder for people.
+pub(super) struct Name<'a, H>(pub(super) &'a H);
+
+impl<H: Holder> fmt::Display for Name<'_, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match parts(self.0).name {
+            Some(name) => f.write_str(name),
+            None => write!(f, "{:?}", self.0),
+        }
+    }
+}
+
+/// Viewers compare numbers; an unsigned one would reach them as text.
+fn number(generation: Generation) -> i64 {
+    i64::try_from(generation.get()).unwrap_or(i64::MAX)
+}
+
+pub(super) fn acquire<H: Holder>(
+    front: &Front<H>,
+    holder: &H,
+    resource: Option<&ResourceKey>,
+) -> Span {
+    tracing::span!(
+        target: TARGET, Level::INFO, span::ACQUIRE,
+        { a::BACKEND } = front.observer.backend,
+        { a::RESOURCE } = resource.map(ResourceKey::as_str),
+        { a::HOLDER } = display(Name(holder)),
+        { a::KIND } = H::KIND,
+        { a::SESSION } = parts(holder).session,
+        { a::PID } = parts(holder).pid,
+        { a::OUTCOME } = Empty,
+        { a::REASON } = Empty,
+        { a::CODE } = Empty,
+        { a::GENERATION } = Empty,
+        { a::LEASE } = Empty,
+        { a::RECEIPT } = Empty,
+        { a::HELD_BY } = Empty,
+        { a::ERROR } = Empty,
+        { a::STATUS } = Empty,
+    )
+}
+
+/// A span about a lease that is held.
+macro_rules! about {
+    ($level:expr, $name:expr, $hold:expr $(, $field:tt = $value:expr)* $(,)?) => {
+        tracing::span!(
+            target: TARGET, $level, $name,
+            { a::BACKEND } = $hold.front.observer.backend,
+            { a::RESOURCE } = $hold.key.as_str(),
+            { a::HOLDER } = display(Name(&$hold.holder)),
+            { a::KIND } = H::KIND,
+            { a::SESSION } = parts(&$hold.holder).session,
+            { a::PID } = parts(&$hold.holder).pid,
+            { a::GENERATION } = number($hold.at.token.generation),
+            { a::LEASE } = display($hold.at.token.lease),
+            { a::OUTCOME } = Empty,
+            { a::REASON } = Empty,
+            { a::CODE } = Empty,
+            { a::RECEIPT } = Empty,
+            { a::ERROR } = Empty,
+            { a::STATUS } = Empty,
+            $($field = $value,)*
+        )
+    };
+}
+
+/// The span of a release.
+#[inline]
+pub(crate) fn release<H: Holder>(hold: &Hold<H>) -> Span {
+    about!(Level::INFO, span::RELEASE, hold)
+}
+
+/// The span of a renewal; of a touch where it may be one of many.
+#[inline]
+pub(crate) fn renew<H: Holder>(hold: &Hold<H>, touch: bool) -> Span {
+    if touch {
+        about!(Level::DEBUG, span::RENEW, hold)
+    } else {
+        about!(Level::INFO, span::RENEW, hold)
+    }
+}
+
+/// What a takeover rests on.
+#[derive(Default)]
+pub(super) struct Proof {
+    pub(super) holder: Option<String>,
+    pub(super) pid: Option<i64>,
+    pub(super) proof: Option<Cow<'static, str>>,
+}
+
+/// The takeover that answers the request whose span is entered.
+pub(super) fn takeover<H: Holder>(hold: &Hold<H>, change: &Change, previous: Option<Generation>) {
+    if !enabled() {
+        return;
+    }
+    let proof = hold.front.observer.take_proof(hold.at.token.generation);
+    let span = about!(
+        Level::INFO,
+        span::TAKEOVER,
+        hold,
+        { a::PREVIOUS } = previous.map(number),
+        { a::PREVIOUS_HOLDER } = proof.holder,
+        { a::PREVIOUS_PID } = proof.pid,
+        { a::PROOF } = proof.proof.as_deref(),
+    );
+    told(&span, (Outcome::TakenOver, Some(Reason::Proven)));
+    receipt(&span, change);
+    let _inside = span.enter();
+    tracing::event!(
+        name: event::TAKEN_OVER, target: TARGET, Level::WARN,
+        message = event::TAKEN_OVER,
+        { a::RESOURCE } = hold.key.as_str(),
+        { a::GENERATION } = number(hold.at.token.generation),
+        { a::PREVIOUS } = previous.map(number),
+        { a::PREVIOUS_HOLDER } = proof.holder,
+        { a::PREVIOUS_PID } = proof.pid,
+        { a::PROOF } = proof.proof.as_deref(),
+    );
+}
+
+/// The span of one look at a holder.
+pub(crate) fn verify<H: Holder>(backend: &'static str, question: &Question<H>) -> Span {
+    tracing::span!(
+        target: TARGET, Level::INFO, span::VERIFY,
+        { a::BACKEND } = backend,
+        { a::HOLDER } = display(Name(&question.holder)),
+        { a::KIND } = H::KIND,
+        { a::SESSION } = parts(&question.holder).session,
+        { a::PID } = parts(&question.holder).pid,
+        { a::GENERATION } = number(question.about.generation),
+        { a::VERDICT } = Empty,
+        { a::PROOF } = Empty,
+    )
+}
+
+/// What the look showed.
+pub(crate) fn verified(span: &Span, verdict: &Verdict) {
+    span.record(a::VERDICT, verdict.name());
+    span.record(a::PROOF, &*verdict.evidence().proof);
+}
+
+pub(super) fn told(span: &Span, told: Told) {
+    if span.is_disabled() {
+        return;
+    }
+    let (outcome, reason) = told;
+    span.record(a::OUTCOME, outcome.name());
+    if let Some(reason) = reason {
+        span.record(a::REASON, reason.name());
+        if names::failed(told) {
+            span.record(a::ERROR, reason.name());
+            span.record(a::STATUS, "error");
+        }
+    }
+}
+
+fn receipt(span: &Span, change: &Change) {
+    span.record(a::CODE, change.code.as_str());
+    span.record(a::RECEIPT, display(change.seq));
+}
+
+/// What the authority did.
+fn changed(span: &Span, change: &Change) {
+    if span.is_disabled() {
+        return;
+    }
+    if let Some(what) = names::change(change) {
+        told(span, what);
+    }
+    receipt(span, change);
+}
+
+pub(super) fn granted<H: Holder>(span: &Span, hold: &Hold<H>, change: &Change) {
+    if span.is_disabled() {
+        return;
+    }
+    changed(span, change);
+    span.record(a::GENERATION, number(hold.at.token.generation));
+    span.record(a::LEASE, display(hold.at.token.lease));
+}
+
+pub(super) fn not_granted<H: Holder>(span: &Span, error: &AcquireError<H>) {
+    if span.is_disabled() {
+        return;
+    }
+    told(span, names::acquire(error));
+    if let AcquireError::Refused(refused) = error {
+        refusal(span, refused);
+    }
+}
+
+fn refusal<H: Holder>(span: &Span, refusal: &Refusal<H>) {
+    span.record(a::CODE, refusal.code().as_str());
+    if let Some(by) = refusal.by() {
+        span.record(a::HELD_BY, debug(by));
+    }
+}
+
+fn failed<H: Holder>(span: &Span, error: &LeaseError<H>) {
+    told(span, names::lease(error));
+    if let LeaseError::Refused(refused) = error {
+        refusal(span, refused);
+    }
+}
+
+/// How a renewal ended.
+#[inline]
+pub(crate) fn renewed<H: Holder>(span: &Span, ended: &Result<Change, LeaseError<H>>) {
+    if span.is_disabled() {
+        return;
+    }
+    match ended {
+        Ok(change) => changed(span, change),
+        Err(error) => failed(span, error),
+    }
+}
+
+/// How a release ended.
+#[inline]
+pub(crate) fn released<H: Holder>(span: &Span, ended: &Result<Released, ReleaseError<H>>) {
+    if span.is_disabled() {
+        return;
+    }
+    match ended {
+        Ok(Released::Lease(change)) => changed(span, change),
+        Ok(Released::Depth { .. }) => told(span, (Outcome::DepthReleased, None)),
+        Err(refused) => failed(span, &refused.error),
+    }
+}
+
+/// The last guard was dropped; nobody waits for the answer.
+#[inline]
+pub(crate) fn dropped(span: &Span) {
+    told(span, (Outcome::Released, Some(Reason::Dropped)));
+}
+
+/// An event about a lease that is held.
+macro_rules! happened {
+    ($level:expr, $name:expr, $hold:expr $(, $field:tt = $value:expr)* $(,)?) => {
+        tracing::event!(
+            name: $name, target: TARGET, $level,
+            message = $name,
+            { a::BACKEND } = $hold.front.observer.backend,
+            { a::RESOURCE } = $hold.key.as_str(),
+            { a::HOLDER } = display(Name(&$hold.holder)),
+            { a::KIND } = H::KIND,
+            { a::SESSION } = parts(&$hold.holder).session,
+            { a::PID } = parts(&$hold.holder).pid,
+            { a::GENERATION } = number($hold.at.token.generation),
+            { a::LEASE } = display($hold.at.token.lease),
+            $($field = $value,)*
+        )
+    };
+}
+
+/// A lease was lost, in the thread that noticed it.
+#[inline]
+pub(crate) fn lost<H: Holder>(hold: &Hold<H>, loss: Loss) {
+    let reason = Reason::of_loss(loss).name();
+    match loss {
+        Loss::Released => {}
+        Loss::Disconnected | Loss::HandedOver => {
+            happened!(Level::INFO, event::LOST, hold, { a::REASON } = reason);
+        }
+        Loss::Expired | Loss::Proven | Loss::Revoked | Loss::SessionEnded | Loss::Stale => {
+            happened!(Level::WARN, event::LOST, hold, { a::REASON } = reason);
+        }
+    }
+}
+
+/// A lease will be lost unless it is renewed.
+pub(crate) fn jeopardy<H: Holder>(hold: &Hold<H>) {
+    happened!(Level::WARN, event::JEOPARDY, hold);
+}
+
+/// A gate has turned a writer away.
+pub(crate) fn fenced<H: Holder>(hold: &Hold<H>, why: &Fenced) {
+    let reason = Reason::of_fence(why).name();
+    happened!(Level::WARN, event::FENCED, hold, { a::REASON } = reason);
+    hold.front.observer.turned_away(&hold.key);
+}
+
+/// The process of a holder has ended; it proves nothing yet.
+pub(crate) fn holder_died(generation: Generation) {
+    tracing::event!(
+        name: event::DIED, target: TARGET, Level::INFO,
+        message = event::DIED,
+        { a::GENERATION } = number(generation),
+    );
+}
+
+/// The spans of requests that wait: a look at a holder belongs to the first of them.
+pub(crate) struct Causes(BTreeMap<WaiterId, (ResourceKey, Span)>);
+
+impl Causes {
+    pub(crate) const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// Remembers the present span, if there is one.
+    pub(crate) fn add(&mut self, waiter: WaiterId, resource: Option<&ResourceKey>) {
+        let span = Span::current();
+        if let Some(resource) = resource.filter(|_| !span.is_disabled()) {
+            self.0.insert(waiter, (resource.clone(), span));
+        }
+    }
+
+    /// The request is answered or gone. Its span may end with it, so it goes outside of locks.
+    pub(crate) fn remove(&mut self, waiter: WaiterId) -> Option<Span> {
+        let (_resource, span) = self.0.remove(&waiter)?;
+        Some(span)
+    }
+
+    /// Returns the span of the first request that waits for the lease of this generation.
+    pub(crate) fn of<'a, H: Holder>(
+        &self,
+        generation: Generation,
+        lease: impl Fn(&ResourceKey) -> Option<&'a Lease<H>>,
+    ) -> Span {
+        let is_asked = |resource: &ResourceKey| {
+            lease(resource).is_some_and(|lease| lease.token.generation == generation)
+        };
+        let mut causes = self.0.values();
+        let cause = causes.find(|(resource, _)| is_asked(resource));
+        cause.map_or_else(Span::none, |(_, span)| span.clone())
+    }
+}
