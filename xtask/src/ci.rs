@@ -64,6 +64,7 @@ fn checks<'a>(workspace: &'a Workspace, metadata: &Metadata, no_tests: bool) -> 
     if !no_tests {
         checks.push(tests(workspace));
     }
+    checks.push(orders(workspace, metadata));
     checks.push((
         "tidy".to_owned(),
         Box::new(|| tidy::is_clean(workspace).map(End::from)),
@@ -182,6 +183,22 @@ fn tests(workspace: &Workspace) -> Check<'_> {
         Ok((counts.failed == 0).into())
     };
     ("tests".to_owned(), Box::new(check))
+}
+
+/// A hand-over in every order of threads. What is built for it is kept apart, or it would be built anew by
+/// every other check.
+fn orders<'a>(workspace: &'a Workspace, metadata: &Metadata) -> Check<'a> {
+    let apart = metadata.target_directory.join("loom");
+    let check = move || {
+        let arguments = ["test", "--package", "lease-async", "--test", "loom"];
+        let mut command = workspace.cargo(arguments);
+        command
+            .arg("--target-dir")
+            .arg(&apart)
+            .env("RUSTFLAGS", "--cfg loom");
+        succeeds(&mut command).map(End::from)
+    };
+    ("every order of threads".to_owned(), Box::new(check))
 }
 
 fn short_chaos(workspace: &Workspace) -> Check<'_> {

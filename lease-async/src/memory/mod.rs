@@ -3,6 +3,7 @@
 //! A call locks, decides, and unlocks; it holds nothing while a holder is observed, while it waits, and while
 //! somebody listens. The steps are those of `docs/decisions/0003-async.md`.
 
+mod places;
 mod state;
 mod waiting;
 mod watching;

@@ -12,6 +12,7 @@ use lease_core::{
 use tracing::Span;
 
 use super::Inner;
+use super::places::{Left, Look, Places};
 use crate::authority::AuthorityError;
 use crate::clock::{Alarm, AlarmError};
 use crate::telemetry::Causes;
@@ -19,7 +20,7 @@ use crate::telemetry::Causes;
 pub(super) struct State<H: Holder> {
     pub(super) registry: Registry<H>,
     pub(super) stage: Stage,
-    waiters: BTreeMap<WaiterId, Place<H>>,
+    places: Places<WaiterId, Settled<H>>,
     /// The leases that were granted to requests, and that none of these has received yet.
     unclaimed: BTreeMap<Generation, Unclaimed>,
     pub(super) causes: Causes,
@@ -39,13 +40,6 @@ pub(super) enum Stage {
     /// A policy was set, or something was called: that policy stays.
     Open,
     /// Nothing is granted any more.
-    Shut,
-}
-
-/// Where the answer to one waiting request is put.
-enum Place<H> {
-    Empty(Option<Waker>),
-    Answered(Settled<H>),
     Shut,
 }
 
@@ -74,7 +68,7 @@ impl<H: Holder> State<H> {
         Self {
             registry,
             stage: Stage::New,
-            waiters: BTreeMap::new(),
+            places: Places::new(),
             unclaimed: BTreeMap::new(),
             causes: Causes::new(),
             alarm: None,
@@ -91,12 +85,12 @@ impl<H: Holder> State<H> {
     }
 
     pub(super) fn waiters(&self) -> usize {
-        self.waiters.len()
+        self.places.len()
     }
 
     /// Makes a place for the answer to a request that was just queued.
     pub(super) fn add(&mut self, waiter: WaiterId) {
-        self.waiters.insert(waiter, Place::Empty(None));
+        self.places.add(waiter);
         self.moved = true;
     }
 
@@ -109,37 +103,30 @@ impl<H: Holder> State<H> {
         waiter: WaiterId,
         waker: &Waker,
     ) -> (Poll<Answer<H>>, Option<Waker>) {
-        match self.waiters.get_mut(&waiter) {
-            Some(Place::Empty(Some(kept))) if kept.will_wake(waker) => (Poll::Pending, None),
-            Some(Place::Empty(kept)) => (Poll::Pending, kept.replace(waker.clone())),
-            Some(Place::Answered(_) | Place::Shut) => {
-                let answer = match self.waiters.remove(&waiter) {
-                    Some(Place::Answered(settled)) => Ok(match settled.outcome {
-                        Ok((grant, change)) => {
-                            self.claim(&grant);
-                            Outcome::Granted(grant, change)
-                        }
-                        Err(refusal) => Outcome::Refused(refusal),
-                    }),
-                    Some(Place::Empty(_) | Place::Shut) | None => Err(AuthorityError::ShutDown),
-                };
-                (Poll::Ready(answer), None)
-            }
-            // It was answered before, or the authority is shut.
-            None => (Poll::Ready(Err(AuthorityError::ShutDown)), None),
-        }
+        let answer = match self.places.look(waiter, waker) {
+            Look::Waits(replaced) => return (Poll::Pending, replaced),
+            Look::Answer(settled) => Ok(match settled.outcome {
+                Ok((grant, change)) => {
+                    self.claim(&grant);
+                    Outcome::Granted(grant, change)
+                }
+                Err(refusal) => Outcome::Refused(refusal),
+            }),
+            Look::Shut => Err(AuthorityError::ShutDown),
+        };
+        (Poll::Ready(answer), None)
     }
 
     /// Takes a request back whose receiver is gone; what it was granted is given back.
     pub(super) fn forget(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) {
-        match self.waiters.remove(&waiter) {
-            Some(Place::Answered(settled)) => self.give_back(settled, turn),
-            Some(Place::Empty(waker)) => {
+        match self.places.take(waiter) {
+            Left::Answer(settled) => self.give_back(settled, turn),
+            Left::Waited(waker) => {
                 self.moved = true;
                 self.discarded.extend(waker);
                 self.registry.cancel(waiter, turn);
             }
-            Some(Place::Shut) | None => {}
+            Left::Nothing => {}
         }
     }
 
@@ -197,21 +184,13 @@ impl<H: Holder> State<H> {
     /// Turns away who waits. Nothing is granted from now on.
     pub(super) fn shut_down(&mut self, turn: &mut Turn<'_>) -> usize {
         self.stage = Stage::Shut;
-        let mut turned_away = 0_usize;
-        let ids: Vec<WaiterId> = self.waiters.keys().copied().collect();
-        for id in ids {
+        let waiting = self.places.waiting();
+        for id in &waiting {
             // In this order the cancel cannot grant to one that is turned away next.
-            if let Some(place) = self.waiters.get_mut(&id)
-                && matches!(place, Place::Empty(_))
-            {
-                if let Place::Empty(Some(waker)) = core::mem::replace(place, Place::Shut) {
-                    self.turned_away.push(waker);
-                }
-                turned_away = turned_away.saturating_add(1);
-                self.registry.cancel(id, turn);
-            }
+            self.turned_away.extend(self.places.shut(*id));
+            self.registry.cancel(*id, turn);
         }
-        turned_away
+        waiting.len()
     }
 
     /// After anything happened: answers go to their places, the alarm is set for what comes next.
@@ -241,16 +220,10 @@ impl<H: Holder> State<H> {
             if let Ok((grant, _)) = &settled.outcome {
                 self.send(grant);
             }
-            let place = self.waiters.get_mut(&settled.waiter);
-            if let Some(place @ Place::Empty(_)) = place {
-                if let Place::Empty(Some(waker)) =
-                    core::mem::replace(place, Place::Answered(settled))
-                {
-                    wakers.push(waker);
-                }
-            } else {
+            match self.places.deliver(settled.waiter, settled) {
+                Ok(waker) => wakers.extend(waker),
                 // Nobody is there to take it.
-                self.give_back(settled, turn);
+                Err(settled) => self.give_back(settled, turn),
             }
         }
     }
