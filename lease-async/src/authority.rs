@@ -63,6 +63,10 @@ pub trait Authority: Send + Sync + 'static {
     fn events(&self) -> Events<Self::Holder>;
 
     /// Grants nothing any more, and waits up to `within` until nothing is held.
+    ///
+    /// # Cancel safety
+    ///
+    /// It is shut by the call itself; dropping the future only means not to wait.
     fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport>;
 
     /// Returns the clock on which this authority decides.

@@ -2,8 +2,12 @@
 
 use std::pin::{Pin, pin};
 
-use lease_async::{AcquireError, LeaseGuard, Leases, ManualClock, Moment, Session, Standing};
-use lease_core::{Code, Disposition};
+use lease_async::{
+    AcquireError, AsyncHolderLiveness, Authority as _, AuthorityError, Call, LeaseGuard,
+    LeasePolicy, Leases, ManualClock, Memory, Moment, Outcome, ResourceKey, Session, SessionHolder,
+    Standing, Wait,
+};
+use lease_core::{Action, Code, Disposition, Evidence, OperationKind, Question, Verdict};
 
 use crate::rig::{KEY, Rig, Slow, T0, TTL, ask, generation, poll};
 
@@ -33,6 +37,7 @@ async fn guard(rig: &Rig_) -> (Session, LeaseGuard) {
     (session, guard)
 }
 
+// Cancel safety: `AcquireFuture`.
 #[tokio::test]
 async fn a_dropped_request_holds_nothing() {
     let mut done = 0;
@@ -48,6 +53,7 @@ async fn a_dropped_request_holds_nothing() {
     assert!(done > 0 && done < POLLS);
 }
 
+// Cancel safety: `AcquireFuture`.
 #[tokio::test]
 async fn a_dropped_request_that_waits_lets_the_next_one_go_first() {
     for times in 0..POLLS {
@@ -73,6 +79,7 @@ async fn a_dropped_request_that_waits_lets_the_next_one_go_first() {
     }
 }
 
+// Cancel safety: `AcquireFuture`.
 #[tokio::test]
 async fn a_request_dropped_after_it_was_served_is_abandoned() {
     let mut rig = Rig::still();
@@ -89,6 +96,7 @@ async fn a_request_dropped_after_it_was_served_is_abandoned() {
     assert_eq!(generation(&next.await.unwrap()), 3);
 }
 
+// Cancel safety: `LeaseGuard::touch`, `renew`, `ensure`.
 #[tokio::test]
 async fn a_dropped_touch_or_renewal_does_no_harm() {
     for times in 0..POLLS {
@@ -104,21 +112,28 @@ async fn a_dropped_touch_or_renewal_does_no_harm() {
     }
 }
 
+// Cancel safety: `LeaseGuard::begin`, `begin_kind`.
 #[tokio::test]
 async fn a_dropped_begin_leaves_nothing_in_flight_and_no_unknown_effect() {
     for times in 0..POLLS {
-        let rig = slow();
-        let (_session, guard) = guard(&rig).await;
-        let begun = drop_after(times, guard.begin());
-        if let Some(operation) = begun {
-            operation.unwrap().end().await.unwrap();
+        for kind in [None, Some(OperationKind::Undo)] {
+            let rig = slow();
+            let (_session, guard) = guard(&rig).await;
+            let begun = match kind {
+                None => drop_after(times, guard.begin()),
+                Some(kind) => drop_after(times, guard.begin_kind(kind)),
+            };
+            if let Some(operation) = begun {
+                operation.unwrap().end().await.unwrap();
+            }
+            assert_eq!(rig.only().in_flight, []);
+            drop(guard);
+            rig.assert_empty();
         }
-        assert_eq!(rig.only().in_flight, []);
-        drop(guard);
-        rig.assert_empty();
     }
 }
 
+// Cancel safety: `Operation::end`, `fail`.
 #[tokio::test]
 async fn a_dropped_end_is_sent_all_the_same() {
     for times in 0..POLLS {
@@ -139,25 +154,39 @@ async fn a_dropped_end_is_sent_all_the_same() {
     }
 }
 
+// Cancel safety: `Operation::run`, `run_with`.
 #[tokio::test]
 async fn a_dropped_run_is_of_unknown_effect_unless_its_end_was_on_its_way() {
     for times in 0..POLLS {
-        let rig = slow();
-        let (_session, guard) = guard(&rig).await;
-        let operation = guard.begin().await.unwrap();
-        let mut worked = false;
-        let run = operation.run(async {
-            tokio::task::yield_now().await;
-            tokio::task::yield_now().await;
-            worked = true;
-            Ok::<_, std::io::Error>(())
-        });
-        drop(drop_after(times, run));
-        let view = rig.only();
-        assert_eq!((view.in_flight.len(), view.tainted), (0, !worked));
+        for judged in [false, true] {
+            let rig = slow();
+            let (_session, guard) = guard(&rig).await;
+            let operation = guard.begin().await.unwrap();
+            let mut worked = false;
+            let work = async {
+                tokio::task::yield_now().await;
+                tokio::task::yield_now().await;
+                worked = true;
+                if judged { Err(7) } else { Ok(()) }
+            };
+            if judged {
+                // It left nothing behind, as its caller knows once it is done, and made the lease.
+                let run = operation.run_with(work, |_seven| Disposition::RolledBack);
+                drop(drop_after(times, run));
+                assert_eq!(rig.memory.held(), usize::from(!worked));
+            } else {
+                drop(drop_after(times, operation.run(work)));
+                assert_eq!(rig.memory.held(), 1);
+            }
+            let list = rig.memory.list();
+            let in_flight = list.iter().map(|view| view.in_flight.len()).sum::<usize>();
+            assert_eq!(in_flight, 0);
+            assert_eq!(list.iter().any(|view| view.tainted), !worked);
+        }
     }
 }
 
+// Cancel safety: `LeaseGuard::release`.
 #[tokio::test]
 async fn a_dropped_release_releases_all_the_same() {
     for times in 0..POLLS {
@@ -170,6 +199,7 @@ async fn a_dropped_release_releases_all_the_same() {
     }
 }
 
+// Cancel safety: `LeaseGuard::release`.
 #[tokio::test]
 async fn a_re_entry_during_a_release_gets_a_lease_that_lasts() {
     for times in 0..POLLS {
@@ -206,6 +236,7 @@ fn release_is_over(rig: &Rig_) -> bool {
         .is_none_or(|view| view.token.generation.get() > 1)
 }
 
+// Cancel safety: `LeaseGuard::lost`, `Events::next`.
 #[tokio::test]
 async fn a_dropped_wait_for_the_loss_or_for_an_event_changes_nothing() {
     let rig = Rig::still();
@@ -233,4 +264,106 @@ async fn a_grant_that_comes_after_the_disconnect_is_given_back() {
     assert!(matches!(gone, AcquireError::SessionGone), "{gone:?}");
     assert_eq!(rig.codes(), [(Code::Created, 1), (Code::Released, 1)]);
     rig.assert_empty();
+}
+
+/// A request for [`KEY`], as a caller makes it who has no front.
+fn bare_request(agent: &str) -> Call<SessionHolder> {
+    Call {
+        resource: Some(ResourceKey::new(KEY).unwrap()),
+        action: Action::Acquire {
+            holder: SessionHolder::new(agent, agent).unwrap(),
+            ttl: None,
+        },
+        wait: Wait::Forever,
+    }
+}
+
+// Cancel safety: `Reply::answer`.
+#[tokio::test]
+async fn a_dropped_reply_takes_the_call_back() {
+    for times in 0..3 {
+        for served in [false, true] {
+            let rig = Rig::still();
+            let holder = rig.connect("h");
+            let held = ask(&holder).await.unwrap();
+            let mut answer = Box::pin(rig.memory.call(bare_request("a")).answer());
+            let mut next = Box::pin(rig.memory.call(bare_request("b")).answer());
+            assert!(poll(next.as_mut()).is_pending());
+            for _ in 0..times {
+                assert!(poll(answer.as_mut()).is_pending());
+            }
+            let mut held = Some(held);
+            if served {
+                drop(held.take());
+            }
+            drop(answer);
+            assert_eq!(rig.memory.waiting(), usize::from(!served));
+            drop(held);
+            let granted = next.await.unwrap();
+            assert!(matches!(granted, Outcome::Granted(..)), "{granted:?}");
+            assert_eq!(rig.memory.footprint().1, 0);
+        }
+    }
+}
+
+/// Looks for two polls, and has then seen that the holder runs.
+struct Looks;
+
+#[async_trait::async_trait]
+impl AsyncHolderLiveness<SessionHolder> for Looks {
+    async fn observe(&self, _question: &Question<SessionHolder>) -> Verdict {
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        Verdict::Alive(Evidence::new("runs"))
+    }
+}
+
+// Cancel safety: `AsyncHolderLiveness::observe`.
+#[tokio::test]
+async fn a_dropped_observation_leaves_nothing_behind() {
+    let mut done = 0;
+    for times in 0..POLLS {
+        let clock = ManualClock::new(Moment::from_millis(T0));
+        let memory = Memory::builder().clock(clock).async_liveness(Looks);
+        let memory = memory.build().unwrap();
+        let policy = LeasePolicy::hosted_session(TTL).unwrap();
+        let leases = Leases::with_policy(memory.clone(), policy).unwrap();
+        let (holder, other) = (leases.connect("a").unwrap(), leases.connect("b").unwrap());
+        let held = ask(&holder).await.unwrap();
+        let answer = drop_after(times, other.acquire(KEY).into_future());
+        done += usize::from(answer.is_some());
+        assert!(answer.is_none_or(|answer| answer.is_err()));
+        assert_eq!((memory.held(), memory.waiting()), (1, 0));
+        drop(held);
+        drop(ask(&other).await.unwrap());
+        assert_eq!(memory.footprint(), (0, 0));
+    }
+    assert!(done > 0 && done < POLLS);
+}
+
+// Cancel safety: `Authority::shutdown`.
+#[tokio::test]
+async fn an_authority_stays_shut_though_nobody_waits_for_it() {
+    for times in 0..3 {
+        let rig = Rig::still();
+        let (holder, waiter) = (rig.connect("a"), rig.connect("b"));
+        let held = ask(&holder).await.unwrap();
+        let mut waits = Box::pin(waiter.acquire(KEY).forever().into_future());
+        assert!(poll(waits.as_mut()).is_pending());
+        let shutdown = rig.memory.shutdown(TTL);
+        assert!(drop_after(times, shutdown).is_none());
+        assert_eq!(rig.clock.armed(), 0);
+        let turned_away = waits.await.unwrap_err();
+        let shut = matches!(
+            turned_away,
+            AcquireError::Authority(AuthorityError::ShutDown)
+        );
+        assert!(shut, "{turned_away:?}");
+        held.begin().await.unwrap().end().await.unwrap();
+        drop(held);
+        assert!(ask(&holder).await.is_err());
+        assert_eq!(rig.memory.held(), 0);
+        // Whoever shuts it again hears how it ended.
+        assert_eq!(rig.memory.shutdown(TTL).await.held, 0);
+    }
 }
