@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::sync::Arc;
 use core::cmp::Ordering;
 use core::fmt::{self, Debug};
-use core::hash::Hash;
+use core::hash::{Hash, Hasher};
 
 use crate::limits::NAME_BYTES;
 
@@ -27,7 +27,7 @@ pub trait Holder: Clone + Eq + Hash + Debug + Send + Sync + 'static {
 ///
 /// Range of both names: 1 to 256 bytes of UTF-8 without control characters. They are compared byte
 /// for byte; a trailing blank makes another writer.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct SessionHolder {
     // One shared text for both names: a lease, a waiter and a receipt each keep a clone.
     names: Arc<str>,
@@ -112,6 +112,23 @@ fn check(part: &'static str, name: &str) -> Result<(), NameError> {
 impl Holder for SessionHolder {
     type Target = ();
     const KIND: &'static str = "session";
+}
+
+impl PartialEq for SessionHolder {
+    /// Both names, byte for byte; clones of one value are known without a look at them.
+    fn eq(&self, other: &Self) -> bool {
+        let same = Arc::ptr_eq(&self.names, &other.names) || self.names == other.names;
+        same && self.split == other.split
+    }
+}
+
+impl Eq for SessionHolder {}
+
+impl Hash for SessionHolder {
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.names.hash(state);
+        self.split.hash(state);
+    }
 }
 
 impl Ord for SessionHolder {

@@ -6,36 +6,58 @@ use core::str::FromStr;
 
 use crate::limits::GENERATION_MAX;
 
+/// Sixteen bytes, in two numbers that keep their order, so that they are handed on and compared in two
+/// registers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Halves(u64, u64);
+
+impl Halves {
+    const fn split([a, b, c, d, e, f, g, h, rest @ ..]: [u8; 16]) -> Self {
+        Self(
+            u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            u64::from_be_bytes(rest),
+        )
+    }
+
+    const fn join(self) -> [u8; 16] {
+        let [a, b, c, d, e, f, g, h] = self.0.to_be_bytes();
+        let [i, j, k, l, m, n, o, p] = self.1.to_be_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
+    }
+}
+
 /// Makes a 16-byte identifier that is shown as a UUID.
 macro_rules! identifier {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name([u8; 16]);
+        pub struct $name(Halves);
 
         impl $name {
             /// Makes the identifier out of exactly these bytes.
             #[must_use]
+            #[inline]
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-                Self(bytes)
+                Self(Halves::split(bytes))
             }
 
             /// Makes a version 4 UUID out of 16 random bytes; the six version bits are set.
             #[must_use]
             pub const fn from_random(bytes: [u8; 16]) -> Self {
-                Self(uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes())
+                Self::from_bytes(uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes())
             }
 
             /// Returns the bytes.
             #[must_use]
+            #[inline]
             pub const fn to_bytes(self) -> [u8; 16] {
-                self.0
+                self.0.join()
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                uuid::Uuid::from_bytes(self.0).hyphenated().fmt(f)
+                uuid::Uuid::from_bytes(self.to_bytes()).hyphenated().fmt(f)
             }
         }
 
@@ -54,7 +76,7 @@ macro_rules! identifier {
                 let mut canonical = [0; uuid::fmt::Hyphenated::LENGTH];
                 // One id in two spellings would differ from itself where text is compared.
                 if id.hyphenated().encode_lower(&mut canonical) == text {
-                    Ok(Self(id.into_bytes()))
+                    Ok(Self::from_bytes(id.into_bytes()))
                 } else {
                     Err(IdError)
                 }
@@ -96,14 +118,14 @@ identifier! {
 
 impl LeaseId {
     /// No lease: the mark of a revoked generation in a [`FenceGate`](crate::FenceGate).
-    pub const NIL: Self = Self([0; 16]);
+    pub const NIL: Self = Self::from_bytes([0; 16]);
 }
 
 impl OpId {
     /// The acquisition itself, for an end that gives back a grant nobody received.
     ///
     /// It is never in flight; `Begin` refuses it.
-    pub const ACQUISITION: Self = Self([0; 16]);
+    pub const ACQUISITION: Self = Self::from_bytes([0; 16]);
 }
 
 /// The text is not a UUID in canonical form.

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 
 use crate::limits::{KEY_BYTES, KEY_SEGMENTS};
@@ -13,7 +14,7 @@ use crate::limits::{KEY_BYTES, KEY_SEGMENTS};
 ///
 /// Range: 1 to 512 bytes of UTF-8, 1 to 32 segments. One leading `/` is ignored, so `/app/view` and
 /// `app/view` are equal. What is out of range is refused, never normalised.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Eq, PartialOrd, Ord)]
 pub struct ResourceKey(Arc<str>);
 
 /// Why a text names no resource.
@@ -125,38 +126,38 @@ impl ResourceKey {
     }
 }
 
-/// Whether nothing in the name needs a closer look: segments of letters, digits and other plain ASCII,
-/// as most names are.
+/// Whether nothing in the name needs a closer look: letters, digits and other plain ASCII in segments, as
+/// most names are.
 fn is_plain(name: &[u8]) -> bool {
-    let mut begin = 0_usize;
-    let mut segments = 1_usize;
-    for (at, &byte) in name.iter().enumerate() {
-        if PLAIN.get(usize::from(byte)) == Some(&true) {
-            continue;
-        }
-        if byte != b'/' || at == begin {
-            return false;
-        }
-        begin = at.saturating_add(1);
-        segments = segments.saturating_add(1);
-    }
-    begin < name.len() && segments <= KEY_SEGMENTS
+    let mut segments = name.split(|&byte| byte == b'/');
+    let plain = |segment: &[u8]| !segment.is_empty() && is_plain_segment(segment);
+    is_plain_segment(name)
+        || (segments.by_ref().take(KEY_SEGMENTS).all(plain) && segments.next().is_none())
 }
 
-/// The bytes that cannot make a segment wrong.
-#[expect(
-    clippy::indexing_slicing,
-    reason = "a byte is below 256, and this runs when compiling"
-)]
-const PLAIN: [bool; 256] = {
-    let mut plain = [false; 256];
-    let mut byte = b'!';
-    while byte <= b'~' {
-        plain[byte as usize] = !matches!(byte, b'/' | b'.');
-        byte += 1;
-    }
-    plain
-};
+/// Whether every byte is visible ASCII other than `.` and `/`. Eight bytes are looked at in one go.
+fn is_plain_segment(name: &[u8]) -> bool {
+    let (words, rest) = name.as_chunks::<8>();
+    let rest_is_plain = match name.last_chunk::<8>() {
+        // Some bytes are looked at twice.
+        Some(last) => is_plain_word(*last),
+        None => rest.iter().all(|&byte| is_plain_word([byte; 8])),
+    };
+    rest_is_plain && words.iter().all(|word| is_plain_word(*word))
+}
+
+/// Whether each of eight bytes lies between `!` and `~` and is neither `.` nor `/`.
+const fn is_plain_word(bytes: [u8; 8]) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGHS: u64 = ONES << 7;
+    let word = u64::from_ne_bytes(bytes);
+    // The high bit of a byte comes up if it is below `!`, above `~`, or one of the two.
+    let below = word.wrapping_sub(ONES.wrapping_mul(b'!' as u64)) & !word;
+    let above = word.wrapping_add(ONES) | word;
+    let other = (word & !ONES) ^ ONES.wrapping_mul(b'.' as u64);
+    let either = other.wrapping_sub(ONES) & !other;
+    (below | above | either) & HIGHS == 0
+}
 
 /// Checks depth and form of the segments of `name`, which begins at byte `skipped`.
 fn check_segments(name: &str, skipped: usize) -> Result<(), KeyError> {
@@ -172,6 +173,19 @@ fn check_segments(name: &str, skipped: usize) -> Result<(), KeyError> {
         }
     }
     Ok(())
+}
+
+impl PartialEq for ResourceKey {
+    /// The text, byte for byte; clones of one key are known without a look at it.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Hash for ResourceKey {
+    fn hash<S: Hasher>(&self, state: &mut S) {
+        self.0.hash(state);
+    }
 }
 
 impl fmt::Display for ResourceKey {

@@ -110,7 +110,7 @@ pub use policy::{
 };
 pub use receipt::{Note, RECEIPT_SCHEMA, Receipt};
 pub use refusal::{Behind, Bounded, Counter, Held, Mismatch, Refusal, TtlFault, Verb};
-pub use registry::{LeaseView, Receipts, Registry, Settled, Step, Turn};
+pub use registry::{Finish, LeaseView, Receipts, Registry, Request, Settled, Start, Step, Turn};
 pub use time::{Clock, Moment};
 
 /// The examples of the README, as tests.

@@ -188,6 +188,13 @@ impl<H: Clone> Plan<H> {
         self.ended.iter().map(|ending| &ending.key).chain(own)
     }
 
+    /// Says where the leases that end may be found.
+    pub(crate) fn locate(&mut self, place: impl Fn(FencingToken) -> Option<Slot>) {
+        for ending in &mut self.ended {
+            ending.slot = place(ending.token).unwrap_or(Slot::NONE);
+        }
+    }
+
     /// Returns what each change will concern, in the order in which `commit` reports them.
     pub fn subjects(&self) -> impl Iterator<Item = Subject<'_, H>> {
         let own = match &self.own {
@@ -289,39 +296,12 @@ impl<H: Clone> Plan<H> {
     }
 }
 
-/// Puts a new lease into its cell, also where the driver sees by itself that nothing is in its way.
-// Inlined, or the lease is copied once more.
-#[inline(always)]
-pub(crate) fn create<H>(
-    draft: Draft<H>,
-    fresh: Fresh,
-    at: Moment,
-    cells: &mut impl Cells<H>,
-) -> Grant {
-    let token = FencingToken {
-        authority: fresh.authority,
-        generation: fresh.generation,
-        lease: fresh.lease,
-    };
-    let lease = Lease {
-        token,
-        holder: draft.holder,
-        terms: draft.terms,
-        acquired: at,
-        touched: at,
-        expires: draft.expires,
-        ops: Vec::new(),
-        tainted: false,
-        shared: false,
-        begun: false,
-        handovers: 0,
-        ticket: None,
-    };
+/// Puts a new lease into its cell.
+fn create<H>(draft: Draft<H>, fresh: Fresh, at: Moment, cells: &mut impl Cells<H>) -> Grant {
+    let token = fresh.token();
+    let lease = Lease::new(token, draft.holder, draft.terms, at, draft.expires);
     let slot = cells.put(&draft.key, Cell { lease: Some(lease) });
-    Grant {
-        at: At { token, slot },
-        provenance: Provenance::Created,
-    }
+    Grant::created(token, slot)
 }
 
 /// Changes the lease of `key`, if it is still the one the plan was made for.
@@ -350,6 +330,7 @@ fn change<H: Clone>(
 
 /// Makes a change that concerns the present lease of `cell` only, as [`Plan::commit`] makes it, where
 /// the driver has the cell in its hands.
+#[inline(always)]
 pub(crate) fn edit_in_place<H>(cell: &mut Cell<H>, edit: Edit<H>, now: Moment) {
     if let Some(lease) = cell.lease.as_mut() {
         lease.apply(edit, now);
@@ -382,7 +363,33 @@ fn rehold<H: Clone>(
 }
 
 impl<H> Lease<H> {
-    #[inline]
+    /// A new lease, also where the driver sees by itself that nothing is in its way.
+    // Inlined, or the lease is copied once more.
+    #[inline(always)]
+    pub(crate) const fn new(
+        token: FencingToken,
+        holder: H,
+        terms: LeasePolicy,
+        at: Moment,
+        expires: Option<Moment>,
+    ) -> Self {
+        Self {
+            token,
+            holder,
+            terms,
+            acquired: at,
+            touched: at,
+            expires,
+            ops: Vec::new(),
+            tainted: false,
+            shared: false,
+            begun: false,
+            handovers: 0,
+            ticket: None,
+        }
+    }
+
+    #[inline(always)]
     fn apply(&mut self, edit: Edit<H>, now: Moment) {
         match edit {
             Edit::Offer { ticket } => {
@@ -424,8 +431,28 @@ impl<H> Lease<H> {
     }
 }
 
+impl Fresh {
+    pub(crate) const fn token(self) -> FencingToken {
+        FencingToken {
+            authority: self.authority,
+            generation: self.generation,
+            lease: self.lease,
+        }
+    }
+}
+
+impl Grant {
+    /// The capability of who made a lease.
+    pub(crate) const fn created(token: FencingToken, slot: Slot) -> Self {
+        Self {
+            at: At { token, slot },
+            provenance: Provenance::Created,
+        }
+    }
+}
+
 impl<H> Draft<H> {
-    pub(crate) fn detail(&self) -> Detail {
+    fn detail(&self) -> Detail {
         Detail::Granted {
             expires: self.expires,
             previous: self.previous.as_ref().map(|previous| previous.token),

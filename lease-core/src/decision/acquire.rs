@@ -30,8 +30,8 @@ pub(super) fn acquire<H: Holder>(
     if let Some(lease) = present.filter(|lease| same(&lease.holder)) {
         return again(site, lease, At::from(lease.token), ttl);
     }
-    let draft = match unopposed(case.policy, site.key, holder, ttl, now) {
-        Ok(draft) => draft,
+    let opening = match unopposed(case.policy, ttl, now) {
+        Ok(opening) => opening,
         Err(refusal) => return Decision::Refuse(refusal),
     };
     let mut way = Way {
@@ -63,12 +63,15 @@ pub(super) fn acquire<H: Holder>(
     sort(&mut way.ended);
     let code = match way.previous {
         Some(_) => Code::TakenOver,
-        None => draft.code,
+        None => opening.code,
     };
     let own = Own::Create(Draft {
+        key: site.key.clone(),
+        holder: holder.clone(),
+        terms: case.policy.clone(),
+        expires: opening.expires,
         code,
         previous: way.previous,
-        ..draft
     });
     Decision::Change(Plan {
         at: now,
@@ -77,22 +80,25 @@ pub(super) fn acquire<H: Holder>(
     })
 }
 
-/// The lease that a request of `holder` gets where nothing is in its way: nothing that overlaps is held,
-/// and nobody waits.
-pub(crate) fn unopposed<H: Holder>(
+/// What a request gets where nothing is in its way: nothing that overlaps is held, and nobody waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Opening {
+    /// The last moment of the term.
+    pub(crate) expires: Option<Moment>,
+    /// How the receipt calls it.
+    pub(crate) code: Code,
+}
+
+/// Decides a request that has nothing in its way.
+#[inline]
+pub(crate) fn unopposed<H>(
     policy: &LeasePolicy,
-    key: &ResourceKey,
-    holder: &H,
     ttl: Option<Duration>,
     now: Moment,
-) -> Result<Draft<H>, Refusal<H>> {
-    Ok(Draft {
+) -> Result<Opening, Refusal<H>> {
+    Ok(Opening {
         expires: first_expiry(policy, ttl, now).map_err(Refusal::Ttl)?,
-        key: key.clone(),
-        holder: holder.clone(),
-        terms: policy.clone(),
         code: acquired_code(policy),
-        previous: None,
     })
 }
 
@@ -269,6 +275,7 @@ pub(super) fn renewed_expiry<H>(
 }
 
 /// The last moment of a term that starts at `now` under `terms`.
+#[inline]
 fn first_expiry(
     terms: &LeasePolicy,
     ttl: Option<Duration>,

@@ -69,7 +69,7 @@ impl<'a, H: Holder> Bearer<'a, H> {
             Action::Renew { ttl, .. } => self.progress(Verb::Renew, *ttl),
             Action::Begin { op, from, .. } => self.begin(*op, *from),
             Action::End { op, result, .. } => self.end(*op, *result),
-            Action::Release(By::Token(_)) => release(self.current(Verb::Release)?, self.now),
+            Action::Release(By::Token(_)) => self.release(),
             Action::Offer { ticket, .. } => self.offer(*ticket),
             Action::Check(By::Token(_)) => self.check(),
             Action::Acquire { .. }
@@ -83,6 +83,7 @@ impl<'a, H: Holder> Bearer<'a, H> {
     }
 
     /// The lease that the token names, if it is the present one and not over.
+    #[inline(always)]
     pub(crate) fn current(&self, verb: Verb) -> Result<&'a Lease<H>, Refusal<H>> {
         let present = self.cell.lease().filter(|lease| !lease.lapsed(self.now));
         match present {
@@ -114,6 +115,7 @@ impl<'a, H: Holder> Bearer<'a, H> {
     }
 
     /// Until when the lease goes on after progress, or a renewal with or without an explicit ttl.
+    #[inline(always)]
     pub(crate) fn goes_on(
         &self,
         verb: Verb,
@@ -139,8 +141,15 @@ impl<'a, H: Holder> Bearer<'a, H> {
         })
     }
 
+    /// Gives the lease back.
+    #[inline(always)]
+    pub(crate) fn release(&self) -> Result<Effect<H>, Refusal<H>> {
+        release(self.current(Verb::Release)?, self.now)
+    }
+
     /// Puts an operation in flight.
-    fn begin(&self, op: OpId, from: Provenance) -> Result<Effect<H>, Refusal<H>> {
+    #[inline(always)]
+    pub(crate) fn begin(&self, op: OpId, from: Provenance) -> Result<Effect<H>, Refusal<H>> {
         let lease = self.writable(Verb::Begin)?;
         if op == OpId::ACQUISITION || lease.ops.iter().any(|operation| operation.id == op) {
             return Err(Refusal::OperationId { op });
@@ -179,7 +188,12 @@ impl<'a, H: Holder> Bearer<'a, H> {
     }
 
     /// Ends an operation and decides whether its lease survives.
-    fn end(&self, op: OpId, result: Result<(), Disposition>) -> Result<Effect<H>, Refusal<H>> {
+    #[inline(always)]
+    pub(crate) fn end(
+        &self,
+        op: OpId,
+        result: Result<(), Disposition>,
+    ) -> Result<Effect<H>, Refusal<H>> {
         let lease = self.current(Verb::End)?;
         if op == OpId::ACQUISITION {
             return Ok(abandon(lease, self.now));
@@ -287,6 +301,7 @@ fn abandon<H>(lease: &Lease<H>, now: Moment) -> Effect<H> {
 }
 
 /// Releases unless operations run: what they have half changed must not be unlocked.
+#[inline(always)]
 pub(super) fn release<H>(lease: &Lease<H>, now: Moment) -> Result<Effect<H>, Refusal<H>> {
     if let Some(oldest) = lease.ops.iter().map(|operation| operation.since).min() {
         return Err(Refusal::OperationInFlight {

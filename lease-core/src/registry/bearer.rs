@@ -3,16 +3,37 @@
 
 use core::hash::BuildHasher;
 
-use super::{MAJOR_MAX, Registry, Step, Turn, refused};
+use super::{Registry, Step, Turn, refused};
 use crate::action::{Action, By, Call, Wait};
+use crate::cell::{Disposition, Provenance};
 use crate::change::Change;
 use crate::decision::{Bearer, Effect, shown};
 use crate::holder::Holder;
-use crate::id::At;
+use crate::id::{At, OpId};
 use crate::key::ResourceKey;
 use crate::outcome::Outcome;
 use crate::plan::{Edit, edit_in_place};
 use crate::refusal::{Refusal, Verb};
+
+/// An operation that is to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a caller gives every part")]
+pub struct Start {
+    /// Its random id.
+    pub op: OpId,
+    /// Whether its own acquire created the lease.
+    pub from: Provenance,
+}
+
+/// An operation that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a caller gives every part")]
+pub struct Finish {
+    /// Which one.
+    pub op: OpId,
+    /// How it ended; a failure says what it may have changed.
+    pub result: Result<(), Disposition>,
+}
 
 /// A token, and the place where its lease was found.
 #[derive(Clone, Copy)]
@@ -36,13 +57,13 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         at: At,
         turn: &mut Turn<'_>,
     ) -> Result<(), Refusal<H>> {
-        let Some(place) = self.at_hand(resource, at, turn) else {
-            return self.ask(resource, Action::Check(By::Token(at)), turn);
+        let seat = self.at_hand(resource, at, turn);
+        let Some(seat) = seat.filter(|_| !self.log.keeps()) else {
+            return self
+                .ask(resource, Action::Check(By::Token(at)), turn)
+                .map(drop);
         };
-        if let Some(cell) = self.store.cell_at(Some(place)) {
-            let now = turn.seen.now;
-            Bearer { cell, at, now }.entitled()?;
-        }
+        self.bearer(seat, turn)?.entitled()?;
         self.last_major = self.last_major.saturating_add(1);
         Ok(())
     }
@@ -61,42 +82,119 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         at: At,
         turn: &mut Turn<'_>,
     ) -> Result<(), Refusal<H>> {
-        let Some(place) = self.at_hand(resource, at, turn) else {
-            return self.ask(resource, Action::Touch(at), turn);
+        let seat = self.at_hand(resource, at, turn);
+        let Some(seat) = seat.filter(|_| !self.log.keeps()) else {
+            return self.ask(resource, Action::Touch(at), turn).map(drop);
         };
-        if let Some(cell) = self.store.cell_at(Some(place)) {
-            let now = turn.seen.now;
-            let (_, expires) = Bearer { cell, at, now }.goes_on(Verb::Touch, None)?;
-            let edit = Edit::Touch { expires };
-            self.store
-                .edit_at(place, |cell| edit_in_place(cell, edit, now));
-        }
+        let (_, expires) = self.bearer(seat, turn)?.goes_on(Verb::Touch, None)?;
+        let (edit, now) = (Edit::Touch { expires }, turn.seen.now);
+        self.store
+            .edit_at(seat.place, |cell| edit_in_place(cell, edit, now));
         self.last_major = self.last_major.saturating_add(1);
         Ok(())
     }
 
-    /// Where the lease of `at` is, if nothing else has to be done first and nobody keeps receipts.
-    fn at_hand(&mut self, key: &ResourceKey, at: At, turn: &Turn<'_>) -> Option<u32> {
-        if self.log.keeps()
-            || turn.seen.now < self.latest
-            || self.last_major >= MAJOR_MAX
-            || self.anything_due(&turn.seen)
-        {
+    /// Puts an operation in flight: [`Action::Begin`] for who has the parts of the call in hand.
+    ///
+    /// The decision, the number and the kept receipt are those of [`call`](Self::call). With a token that
+    /// hints at its place it hashes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The [`Refusal`] that the call would be answered with.
+    pub fn begin(
+        &mut self,
+        resource: &ResourceKey,
+        at: At,
+        Start { op, from }: Start,
+        turn: &mut Turn<'_>,
+    ) -> Result<Change, Refusal<H>> {
+        match self.at_hand(resource, at, turn) {
+            Some(seat) => {
+                let effect = self.bearer(seat, turn)?.begin(op, from)?;
+                Ok(self.take_effect(resource, seat, effect, turn))
+            }
+            None => self.ask(resource, Action::Begin { at, op, from }, turn),
+        }
+    }
+
+    /// Ends an operation: [`Action::End`] for who has the parts of the call in hand.
+    ///
+    /// The decision, the number and the kept receipt are those of [`call`](Self::call). With a token that
+    /// hints at its place it hashes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The [`Refusal`] that the call would be answered with.
+    pub fn end(
+        &mut self,
+        resource: &ResourceKey,
+        at: At,
+        Finish { op, result }: Finish,
+        turn: &mut Turn<'_>,
+    ) -> Result<Change, Refusal<H>> {
+        match self.at_hand(resource, at, turn) {
+            Some(seat) if self.queue.is_empty() => {
+                let effect = self.bearer(seat, turn)?.end(op, result)?;
+                Ok(self.take_effect(resource, seat, effect, turn))
+            }
+            Some(_) | None => self.ask(resource, Action::End { at, op, result }, turn),
+        }
+    }
+
+    /// Gives a lease back: [`Action::Release`] for who has the parts of the call in hand.
+    ///
+    /// The decision, the number and the kept receipt are those of [`call`](Self::call). With a token that
+    /// hints at its place it hashes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The [`Refusal`] that the call would be answered with.
+    pub fn release(
+        &mut self,
+        resource: &ResourceKey,
+        at: At,
+        turn: &mut Turn<'_>,
+    ) -> Result<Change, Refusal<H>> {
+        match self.at_hand(resource, at, turn) {
+            Some(seat) if self.queue.is_empty() => {
+                let effect = self.bearer(seat, turn)?.release()?;
+                Ok(self.take_effect(resource, seat, effect, turn))
+            }
+            Some(_) | None => self.ask(resource, Action::Release(By::Token(at)), turn),
+        }
+    }
+
+    /// Where the lease of `at` is, if nothing else has to be done first.
+    #[inline(always)]
+    fn at_hand(&mut self, key: &ResourceKey, at: At, turn: &Turn<'_>) -> Option<Seat> {
+        if self.is_pressing(turn) {
             return None;
         }
         let place = self.store.hinted(key, at)?;
-        self.observe(&turn.seen);
-        Some(place)
+        self.go_on_to(turn.seen.now);
+        Some(Seat { at, place })
     }
 
-    /// Makes the call of somebody who wants to know yes or no.
+    /// Who shows the token of `seat`.
+    #[inline(always)]
+    fn bearer(&self, seat: Seat, turn: &Turn<'_>) -> Result<Bearer<'_, H>, Refusal<H>> {
+        let cell = self.store.cell_at(Some(seat.place));
+        Ok(Bearer {
+            cell: cell.ok_or(Refusal::Required)?,
+            at: seat.at,
+            now: turn.seen.now,
+        })
+    }
+
+    /// Makes the call, for an answer that is one change or none.
     #[cold]
     fn ask(
         &mut self,
         resource: &ResourceKey,
         action: Action<H>,
         turn: &mut Turn<'_>,
-    ) -> Result<(), Refusal<H>> {
+    ) -> Result<Change, Refusal<H>> {
         let call = Call {
             resource: Some(resource.clone()),
             action,
@@ -104,7 +202,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         };
         match self.call(&call, turn) {
             Step::Done(Outcome::Refused(refusal)) => Err(refusal),
-            Step::Done(_) | Step::Ask(_) | Step::Queued(_) => Ok(()),
+            Step::Done(Outcome::Done(change)) => Ok(change),
+            // No bearer's call is answered so.
+            Step::Done(_) | Step::Ask(_) | Step::Queued(_) => Err(Refusal::Misaddressed),
         }
     }
 
@@ -127,33 +227,47 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         action: &Action<H>,
         turn: &Turn<'_>,
     ) -> Step<H> {
+        let effect = self
+            .bearer(seat, turn)
+            .and_then(|bearer| bearer.act(action));
+        match effect {
+            Err(refusal) => refused(refusal),
+            Ok(effect) => Step::Done(Outcome::Done(self.take_effect(key, seat, effect, turn))),
+        }
+    }
+
+    /// Does what was decided about the lease at `seat`, as [`Plan::commit`](crate::Plan::commit) does it
+    /// where nobody waits for it.
+    #[inline(always)]
+    fn take_effect(
+        &mut self,
+        key: &ResourceKey,
+        seat: Seat,
+        effect: Effect<H>,
+        turn: &Turn<'_>,
+    ) -> Change {
         let (Seat { at, place }, now) = (seat, turn.seen.now);
-        let Some(cell) = self.store.cell_at(Some(place)) else {
-            return refused(Refusal::Required);
+        let holder = if self.log.keeps() {
+            self.store.holder_at(place)
+        } else {
+            None
         };
-        let holder = cell.lease().filter(|_| self.log.keeps());
-        let holder = holder.map(|lease| lease.holder.clone());
-        let (code, detail) = match (Bearer { cell, at, now }).act(action) {
-            Err(refusal) => return refused(refusal),
-            Ok(Effect::Report { code, detail }) => (code, detail),
-            Ok(Effect::Edit { code, detail, edit }) => {
+        let (code, detail) = match effect {
+            Effect::Report { code, detail } => (code, detail),
+            Effect::Edit { code, detail, edit } => {
                 self.store
                     .edit_at(place, |cell| edit_in_place(cell, edit, now));
                 (code, detail)
             }
-            // As `Plan::commit` ends it, where nobody waits for it.
-            Ok(Effect::End { code, detail }) => {
+            Effect::End { code, detail } => {
                 self.store.remove_at(place);
                 (code, detail)
             }
         };
-        let change = Change {
-            token: Some(at.token),
-            ..self.number(code, detail)
-        };
+        let change = self.number(code, Some(at.token), detail);
         if self.log.keeps() {
             self.keep_alone(change, key, holder, turn);
         }
-        Step::Done(Outcome::Done(change))
+        change
     }
 }

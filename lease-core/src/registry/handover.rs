@@ -13,6 +13,7 @@ use crate::change::{Change, Detail};
 use crate::code::Code;
 use crate::decision::{Decision, decide, sweep};
 use crate::holder::Holder;
+use crate::id::Slot;
 use crate::key::ResourceKey;
 use crate::liveness::{Answer, Question, Verdict};
 use crate::receipt::Receipt;
@@ -78,20 +79,23 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         causes: &mut Vec<Cause<H>>,
         turn: &mut Turn<'_>,
     ) -> Vec<Change> {
-        let mut swept = Vec::new();
         let due = self.store.take_due(turn.seen.now);
+        let mut swept = Vec::with_capacity(due.len());
         if due.is_empty() {
             return swept;
         }
-        let cells = self.store.at(&due);
+        let cells = self.store.at(due.values().copied());
         let scene = Scene {
             own: None,
             near: &[],
             queued: &[],
             due: &cells,
         };
-        let plan = sweep(&self.policy, &scene, action, &turn.seen);
-        causes.extend(plan.freed().cloned().map(Cause::Freed));
+        let mut plan = sweep(&self.policy, &scene, action, &turn.seen);
+        plan.locate(|token| due.get(&token.generation).copied().map(Slot::new));
+        if !self.queue.is_empty() {
+            causes.extend(plan.freed().cloned().map(Cause::Freed));
+        }
         // A sweep creates nothing, so no counter can be exhausted.
         drop(self.commit(plan, None, turn, &mut |change| swept.push(change)));
         swept
@@ -185,7 +189,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
 
     /// Numbers and keeps what happened to a waiting request.
     fn report(&mut self, code: Code, id: WaiterId, waiter: &Waiter<H>) {
-        let change = self.number(code, Detail::Waiting { waiter: id });
+        let change = self.number(code, None, Detail::Waiting { waiter: id });
         self.keep(Receipt {
             resource: Some(waiter.key.clone()),
             holder: Some(waiter.holder.clone()),

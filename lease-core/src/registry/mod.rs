@@ -7,6 +7,7 @@ mod listing;
 mod log;
 mod owners;
 mod queue;
+mod request;
 mod store;
 
 use alloc::collections::BTreeMap;
@@ -24,20 +25,22 @@ use crate::action::{Action, Call, Scene, Seen, Wait, WaiterId};
 use crate::cell::{Cell, Disposition, Lease, Provenance};
 use crate::change::{Change, Detail};
 use crate::code::Code;
-use crate::decision::{Decision, decide, shown, unopposed};
+use crate::decision::{Decision, decide, shown};
 use crate::holder::Holder;
-use crate::id::{AuthorityId, Generation, LeaseId, OpId, Seq};
+use crate::id::{AuthorityId, FencingToken, Generation, LeaseId, OpId, Seq};
 use crate::key::ResourceKey;
 use crate::liveness::{Locality, Question};
 use crate::outcome::Outcome;
-use crate::plan::{Fresh, Grant, Plan, create};
+use crate::plan::{Fresh, Grant, Plan};
 use crate::policy::LeasePolicy;
 use crate::receipt::{Note, Receipt};
 use crate::refusal::{Counter, Refusal};
 use crate::time::Moment;
 
+pub use self::bearer::{Finish, Start};
 pub use self::listing::LeaseView;
 pub use self::log::Receipts;
+pub use self::request::Request;
 
 /// An authority in memory: everything it knows is in this value, and it is gone with it.
 ///
@@ -319,11 +322,22 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Whether time or an answer may have changed anything: a term, a wait, or who is dead.
     fn anything_due(&self, seen: &Seen<'_>) -> bool {
         let answered = !seen.answers.is_empty() && !self.queue.is_empty();
-        let term = self.store.expiry().earliest();
         let wait = self.queue.first_deadline();
-        answered
-            || term.is_some_and(|term| seen.now > term)
-            || wait.is_some_and(|at| seen.now >= at)
+        answered || self.store.expiry().due(seen.now) || wait.is_some_and(|at| seen.now >= at)
+    }
+
+    /// Whether a call must do more than what it asks for: the clock went back, something is due, or the
+    /// numbers are used up.
+    #[inline]
+    fn is_pressing(&self, turn: &Turn<'_>) -> bool {
+        turn.seen.now < self.latest || self.last_major >= MAJOR_MAX || self.anything_due(&turn.seen)
+    }
+
+    /// Notes a reading of the clock that is no step back.
+    #[inline]
+    const fn go_on_to(&mut self, now: Moment) {
+        self.latest = now;
+        self.behind = false;
     }
 
     /// Lets time pass: sweeps, serves waiters, and ends waits at their deadline.
@@ -401,13 +415,12 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Clamps the clock to the latest moment seen.
     fn observe(&mut self, seen: &Seen<'_>) -> Moment {
         if seen.now >= self.latest {
-            self.latest = seen.now;
-            self.behind = false;
+            self.go_on_to(seen.now);
         } else if !self.behind {
             // One receipt per step back, not one per call until the clock has caught up.
             self.behind = true;
             let detail = Detail::Clock { read: seen.now };
-            let change = self.number(Code::ClockSteppedBack, detail);
+            let change = self.number(Code::ClockSteppedBack, None, detail);
             self.keep(Receipt {
                 wall_ms: seen.wall_ms,
                 ..Receipt::new(change)
@@ -418,18 +431,21 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
 
     /// Numbers a change that is no commit.
     #[inline]
-    fn number(&mut self, code: Code, detail: Detail) -> Change {
-        self.last_major = self.last_major.saturating_add(1);
-        let seq = Seq {
-            major: self.last_major,
-            minor: 0,
-        };
+    fn number(&mut self, code: Code, token: Option<FencingToken>, detail: Detail) -> Change {
         Change {
-            seq,
+            seq: self.next_seq(),
             code,
-            token: None,
+            token,
             at: self.latest,
             detail,
+        }
+    }
+
+    fn next_seq(&mut self) -> Seq {
+        self.last_major = self.last_major.saturating_add(1);
+        Seq {
+            major: self.last_major,
+            minor: 0,
         }
     }
 
@@ -447,61 +463,23 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         wait: Wait,
         turn: &mut Turn<'_>,
     ) -> Step<H> {
-        let Action::Acquire { holder, ttl } = action else {
-            let place = self.store.place(key, shown(action));
-            let asked = Asked {
-                key,
-                place,
-                action,
-                me: None,
-            };
-            let decision = self.decide(&asked, &turn.seen);
-            return self.carry_out(&asked, wait, decision, turn);
-        };
-        let place = self.store.prepare(key);
-        let step = if self.queue.is_empty() && self.store.clear(place) {
-            match self.unopposed(key, holder, *ttl, turn) {
-                Ok(step) => return step,
-                Err(refusal) => refused(refusal),
-            }
-        } else {
-            let asked = Asked {
-                key,
-                place: Some(place),
-                action,
-                me: None,
-            };
-            let decision = self.decide(&asked, &turn.seen);
-            self.carry_out(&asked, wait, decision, turn)
-        };
-        self.store.prune(place);
-        step
-    }
-
-    /// Answers a request in an empty scene: the same decision as always, without a plan.
-    fn unopposed(
-        &mut self,
-        key: &ResourceKey,
-        holder: &H,
-        ttl: Option<Duration>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Step<H>, Refusal<H>> {
-        let now = turn.seen.now;
-        let draft = unopposed(&self.policy, key, holder, ttl, now)?;
-        let fresh = self.fresh(turn)?;
-        let (code, detail) = (draft.code, draft.detail());
-        let grant = create(draft, fresh, now, &mut self.store);
-        let change = Change {
-            token: Some(grant.at.token),
-            ..self.number(code, detail)
-        };
-        if self.log.keeps() {
-            self.keep_alone(change, key, Some(holder.clone()), turn);
+        if let Action::Acquire { holder, ttl } = action {
+            let ttl = *ttl;
+            return self.admit(key, Request { holder, ttl, wait }, turn);
         }
-        Ok(Step::Done(Outcome::Granted(grant, change)))
+        let place = self.store.place(key, shown(action));
+        let asked = Asked {
+            key,
+            place,
+            action,
+            me: None,
+        };
+        let decision = self.decide(&asked, &turn.seen);
+        self.carry_out(&asked, wait, decision, turn)
     }
 
     /// Keeps the receipt of a change that was made without a plan.
+    #[inline(never)]
     fn keep_alone(
         &mut self,
         change: Change,

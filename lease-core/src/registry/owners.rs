@@ -83,6 +83,7 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
 
     /// Puts the lease at `lease` in front of the holder's list. Answers the holder's place, and which
     /// lease was in front before.
+    #[inline]
     pub(super) fn join(&mut self, holder: &H, lease: u32) -> (u32, Option<u32>) {
         let place = self.enter(holder);
         let before = self
@@ -102,10 +103,16 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
     }
 
     /// The place of `holder`, made if missing. It is the recent one from now on.
+    #[inline]
     fn enter(&mut self, holder: &H) -> u32 {
         if self.is(self.recent, holder) {
             return self.recent;
         }
+        self.enter_anew(holder)
+    }
+
+    #[inline(never)]
+    fn enter_anew(&mut self, holder: &H) -> u32 {
         let hash = self.hasher.hash_one(holder);
         let place = match self.find(hash, holder) {
             Some(place) => place,

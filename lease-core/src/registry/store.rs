@@ -16,7 +16,7 @@ use super::owners::Owners;
 use crate::action::WaiterId;
 use crate::cell::{Cell, Lease};
 use crate::holder::Holder;
-use crate::id::{At, Slot};
+use crate::id::{At, Generation, Slot};
 use crate::key::ResourceKey;
 use crate::limits::SWEEP_LEASES;
 use crate::plan::Cells;
@@ -39,8 +39,9 @@ pub(super) struct Store<H, S> {
     expiry: Expiry,
     held: usize,
     hasher: S,
-    /// The place made ready for the lease that is about to be stored.
-    ready: u32,
+    /// The key that was needed last and is not now. It is kept until there is a later one, since a
+    /// resource that was released is mostly acquired next.
+    idle: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -95,6 +96,20 @@ impl<H> Node<H> {
             .unwrap_or_default()
     }
 
+    /// Whether this is the node of `text`.
+    #[inline]
+    fn is(&self, text: &str) -> bool {
+        let bytes = usize::from(self.bytes);
+        let key = self.key.as_ref().map(|key| key.as_str().as_bytes());
+        bytes == text.len() && key.and_then(|key| key.get(..bytes)) == Some(text.as_bytes())
+    }
+
+    /// Whether the kept key is this node's, and not one below it.
+    fn is_whole(&self) -> bool {
+        let bytes = self.key.as_ref().map(|key| key.as_str().len());
+        bytes == Some(usize::from(self.bytes))
+    }
+
     /// Whether `key` is held here.
     #[inline]
     fn is_held(&self, key: &ResourceKey) -> bool {
@@ -103,10 +118,15 @@ impl<H> Node<H> {
 
     /// Whether nothing needs this node any more. A place that is free already is not given twice.
     fn idle(&self) -> bool {
+        self.idle_but_for(NONE)
+    }
+
+    /// Whether nothing needs this node but the list of its children, which begins with `first_child`.
+    fn idle_but_for(&self, first_child: u32) -> bool {
         self.key.is_some()
             && self.cell.lease.is_none()
             && self.waiters.is_empty()
-            && self.first_child == NONE
+            && self.first_child == first_child
     }
 }
 
@@ -120,7 +140,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             expiry: Expiry::default(),
             held: 0,
             hasher,
-            ready: NONE,
+            idle: NONE,
         }
     }
 
@@ -129,13 +149,33 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         self.held
     }
 
-    /// How many places and timers are kept, for the test that nothing is left behind.
+    /// How many places and timers are kept, for the test that nothing is left behind. The one idle key
+    /// that may stay does not count, nor do the keys above that only it keeps.
     pub(super) fn footprint(&self) -> (usize, usize) {
         let nodes = self.nodes.len().saturating_sub(self.free.len());
         let places = nodes
             .max(self.by_text.len())
+            .saturating_sub(self.kept_idle())
             .saturating_add(self.owners.left_behind());
         (places, self.expiry.len())
+    }
+
+    /// How many nodes would go with the idle one.
+    fn kept_idle(&self) -> usize {
+        let (mut place, mut below, mut count) = (self.idle, NONE, 0_usize);
+        while let Some(node) = self.node(place).filter(|node| node.idle_but_for(below)) {
+            // The node below must be an only child.
+            if self
+                .node(below)
+                .is_some_and(|node| node.next_sibling != NONE)
+            {
+                break;
+            }
+            count = count.saturating_add(1);
+            below = place;
+            place = node.parent;
+        }
+        count
     }
 
     pub(super) const fn expiry(&self) -> &Expiry {
@@ -155,7 +195,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     fn find_hashed(&self, hash: u64, text: &str) -> Option<u32> {
-        let is = |&place: &u32| self.node(place).is_some_and(|node| node.text() == text);
+        let is = |&place: &u32| self.node(place).is_some_and(|node| node.is(text));
         self.by_text.find(hash, is).copied()
     }
 
@@ -172,6 +212,12 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         Some(&self.node(place?)?.cell)
     }
 
+    /// Who holds the key at `place`.
+    pub(super) fn holder_at(&self, place: u32) -> Option<H> {
+        let lease = self.node(place)?.cell.lease()?;
+        Some(lease.holder.clone())
+    }
+
     /// The cell of `key`.
     pub(super) fn cell(&self, key: &ResourceKey) -> Option<&Cell<H>> {
         self.cell_at(self.find(key.as_str()))
@@ -180,8 +226,10 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// Makes a place for `key`, where a lease may be stored next. Give it back with
     /// [`prune`](Self::prune) when none was.
     pub(super) fn prepare(&mut self, key: &ResourceKey) -> u32 {
-        self.ready = self.ensure(key);
-        self.ready
+        match self.node(self.idle) {
+            Some(node) if node.is(key.as_str()) => self.idle,
+            Some(_) | None => self.ensure(key),
+        }
     }
 
     /// The place of `key`: the hinted one if the token is there.
@@ -206,8 +254,48 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         hinted.or_else(|| self.find(key.as_str()))
     }
 
+    /// Stores the lease that `holder` gets of `key`, whose place is `place`, in place of what was there.
+    // Inlined, and the lease is made when nothing can go wrong any more, so that it is made in place.
+    #[inline(always)]
+    pub(super) fn put_at(
+        &mut self,
+        place: u32,
+        key: &ResourceKey,
+        holder: H,
+        lease: impl FnOnce(H) -> Lease<H>,
+    ) -> Slot {
+        match self.node(place) {
+            None => return Slot::NONE,
+            Some(node) if node.cell.lease.is_some() => self.belonged(place),
+            Some(_) => {
+                self.held = self.held.saturating_add(1);
+                self.climb(place, |above| &mut above.held_below, u32::saturating_add);
+            }
+        }
+        let (owner, next) = self.owners.join(&holder, place);
+        let next = next.unwrap_or(NONE);
+        if let Some(next) = self.node_mut(next) {
+            next.prev_of_holder = place;
+        }
+        if let Some(node) = self.node_mut(place) {
+            // The key of a lease is its own, and keeps no longer one alive.
+            if !node.is_whole() {
+                node.key = Some(key.clone());
+            }
+            node.owner = owner;
+            node.next_of_holder = next;
+            node.prev_of_holder = NONE;
+            if node.cell.lease.is_some() {
+                node.cell.lease = None;
+            }
+            node.cell.lease = Some(lease(holder));
+        }
+        self.time(place);
+        Slot::new(place)
+    }
+
     /// Lets `edit` change the lease at `place`, but never its holder or its end.
-    #[inline]
+    #[inline(always)]
     pub(super) fn edit_at(&mut self, place: u32, edit: impl FnOnce(&mut Cell<H>)) {
         if let Some(node) = self.node_mut(place) {
             edit(&mut node.cell);
@@ -221,7 +309,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             return;
         };
         if node.cell.lease.is_some() {
-            node.cell = Cell::FREE;
+            node.cell.lease = None;
             self.held = self.held.saturating_sub(1);
             self.belonged(place);
             self.climb(place, |above| &mut above.held_below, u32::saturating_sub);
@@ -400,16 +488,24 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// The node of `key`, made with its ancestors where missing.
+    #[inline]
     fn ensure(&mut self, key: &ResourceKey) -> u32 {
         self.ensure_up_to(key, key.as_str())
     }
 
     /// The node of `text`, with which `key` begins.
+    #[inline]
     fn ensure_up_to(&mut self, key: &ResourceKey, text: &str) -> u32 {
         let hash = self.hasher.hash_one(text);
-        if let Some(place) = self.find_hashed(hash, text) {
-            return place;
+        match self.find_hashed(hash, text) {
+            Some(place) => place,
+            None => self.enter(key, text, hash),
         }
+    }
+
+    /// Makes the node of `text`, with which `key` begins.
+    #[inline(never)]
+    fn enter(&mut self, key: &ResourceKey, text: &str, hash: u64) -> u32 {
         let end = text.bytes().rposition(|byte| byte == b'/');
         let parent = match end.and_then(|end| text.get(..end)) {
             Some(above) => self.ensure_up_to(key, above),
@@ -463,9 +559,17 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         }
     }
 
-    /// Frees the node and those above it that nothing needs any more.
-    pub(super) fn prune(&mut self, mut place: u32) {
-        self.ready = NONE;
+    /// Says that the node at `place` may not be needed any more. If so it is the idle one now, and the
+    /// idle one before it goes.
+    pub(super) fn prune(&mut self, place: u32) {
+        if self.idle != place && self.node(place).is_some_and(Node::idle) {
+            let before = core::mem::replace(&mut self.idle, place);
+            self.forget(before);
+        }
+    }
+
+    /// Frees the node at `place` and those above it, as far as nothing needs them.
+    fn forget(&mut self, mut place: u32) {
         while let Some(node) = self.node(place).filter(|node| node.idle()) {
             let (hash, parent) = (node.hash, node.parent);
             if let Ok(entry) = self.by_text.find_entry(hash, |&other| other == place) {
@@ -481,21 +585,22 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         self.shrink();
     }
 
-    /// Gives memory back once three quarters of the places are free, by building everything anew.
+    /// Gives memory back once seven eighths of the places are free, by building everything anew.
     ///
     /// Places change; a hint that is out of date is found out by its token.
     fn shrink(&mut self) {
         let live = self.nodes.len().saturating_sub(self.free.len());
-        if self.nodes.len() <= SMALL || live.saturating_mul(4) >= self.nodes.len() {
+        if self.nodes.len() <= SMALL || live.saturating_mul(8) >= self.nodes.len() {
             return;
         }
         let old = core::mem::replace(self, Self::new(self.hasher.clone()));
         for node in old.nodes {
-            let Ok(key) = ResourceKey::new(node.text()) else {
-                continue;
-            };
-            for waiter in &node.waiters {
-                self.add_waiter(&key, *waiter);
+            if !node.waiters.is_empty()
+                && let Ok(key) = ResourceKey::new(node.text())
+            {
+                for waiter in &node.waiters {
+                    self.add_waiter(&key, *waiter);
+                }
             }
             if let (Some(key), true) = (node.key, node.cell.lease.is_some()) {
                 self.put(&key, node.cell);
@@ -507,7 +612,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     ///
     /// Looks at no more than twice as many timers a call; a touched lease only gets its timer set
     /// anew, and one with operations in flight gets none until the last one ends.
-    pub(super) fn take_due(&mut self, now: Moment) -> Vec<u32> {
+    pub(super) fn take_due(&mut self, now: Moment) -> BTreeMap<Generation, u32> {
         let mut due = BTreeMap::new();
         for _ in 0..SWEEP_LEASES.saturating_mul(2) {
             if due.len() >= SWEEP_LEASES {
@@ -528,15 +633,12 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
                 None => {}
             }
         }
-        due.into_values().collect()
+        due
     }
 
     /// The cells at `places`.
-    pub(super) fn at(&self, places: &[u32]) -> Vec<(&ResourceKey, &Cell<H>)> {
-        places
-            .iter()
-            .filter_map(|&place| self.held_at(place))
-            .collect()
+    pub(super) fn at(&self, places: impl Iterator<Item = u32>) -> Vec<(&ResourceKey, &Cell<H>)> {
+        places.filter_map(|place| self.held_at(place)).collect()
     }
 
     /// Sets a timer for the lease at `place`, if it needs one and none is set.
@@ -553,20 +655,6 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         if ends && !node.timed {
             node.timed = true;
             self.expiry.push(expires, place);
-        }
-    }
-
-    /// Notes whose lease is at `place`.
-    fn belongs(&mut self, place: u32, holder: &H) {
-        let (owner, next) = self.owners.join(holder, place);
-        let next = next.unwrap_or(NONE);
-        if let Some(next) = self.node_mut(next) {
-            next.prev_of_holder = place;
-        }
-        if let Some(node) = self.node_mut(place) {
-            node.owner = owner;
-            node.next_of_holder = next;
-            node.prev_of_holder = NONE;
         }
     }
 
@@ -588,35 +676,15 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 }
 
 impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
-    // Inlined, or the lease is copied once more.
-    #[inline(always)]
     fn put(&mut self, key: &ResourceKey, cell: Cell<H>) -> Slot {
-        let ready = core::mem::replace(&mut self.ready, NONE);
-        let place = match self.node(ready) {
-            Some(node) if node.text() == key.as_str() => ready,
-            Some(_) | None => self.ensure(key),
-        };
-        let Some(node) = self.node_mut(place) else {
-            return Slot::NONE;
-        };
-        if node.cell.lease.is_some() {
-            self.belonged(place);
-        } else {
-            self.held = self.held.saturating_add(1);
-            self.climb(place, |above| &mut above.held_below, u32::saturating_add);
-        }
-        if let Some(lease) = &cell.lease {
-            self.belongs(place, &lease.holder);
-        }
-        if let Some(node) = self.node_mut(place) {
-            // The key of a lease is its own, and keeps no longer one alive.
-            if node.key.as_ref() != Some(key) {
-                node.key = Some(key.clone());
+        match cell.lease {
+            Some(lease) => {
+                let place = self.ensure(key);
+                let holder = lease.holder.clone();
+                self.put_at(place, key, holder, |_| lease)
             }
-            node.cell = cell;
+            None => Slot::NONE,
         }
-        self.time(place);
-        Slot::new(place)
     }
 
     fn edit(&mut self, key: &ResourceKey, hint: Slot, edit: &mut dyn FnMut(&mut Cell<H>)) -> Slot {

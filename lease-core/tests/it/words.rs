@@ -398,3 +398,35 @@ fn evidence_of_a_verdict_is_bounded_and_printable() {
     assert_eq!(odd.detail.unwrap().len(), 255);
     assert_eq!(Verdict::Dead(evidence.clone()).evidence(), &evidence);
 }
+
+/// What a key is, said as plainly as can be.
+fn is_sound(text: &str) -> bool {
+    let name = text.strip_prefix('/').unwrap_or(text);
+    let sound = |segment: &str| !matches!(segment, "" | "." | "..");
+    name.len() <= 512
+        && name.split('/').count() <= 32
+        && name.split('/').all(sound)
+        && !name.chars().any(char::is_control)
+}
+
+#[test]
+fn each_character_at_each_place_of_a_key_is_judged_alike() {
+    // Names are read eight bytes at a time, so every length up to three words counts.
+    for length in 1..=24_usize {
+        for place in 0..length {
+            for character in (0..=255_u8).map(char::from).chain(['\u{7FFF}', '\u{FFFD}']) {
+                let mut name = vec!['a'; length];
+                name[place] = character;
+                let name: String = name.into_iter().collect();
+                assert_eq!(ResourceKey::new(&name).is_ok(), is_sound(&name), "{name:?}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_key_is_judged_as_its_segments_say(text in "[a-z./ ~!\u{7f}\u{1}é]{0,40}") {
+        prop_assert_eq!(ResourceKey::new(&text).is_ok(), is_sound(&text));
+    }
+}

@@ -1,0 +1,122 @@
+//! Who asks for a lease: at once where nothing is in the way, else by a plan.
+
+use core::hash::BuildHasher;
+use core::time::Duration;
+
+use super::{Asked, Registry, Step, Turn, refused};
+use crate::action::{Action, Call, Wait};
+use crate::cell::Lease;
+use crate::change::{Change, Detail};
+use crate::decision::{Opening, unopposed};
+use crate::holder::Holder;
+use crate::key::ResourceKey;
+use crate::outcome::Outcome;
+use crate::plan::Grant;
+use crate::refusal::Refusal;
+
+/// Who asks for a lease, for how long, and how long it may wait.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "a caller gives every part")]
+pub struct Request<'a, H> {
+    /// Who asks.
+    pub holder: &'a H,
+    /// The term, where the policy lets the request name it.
+    pub ttl: Option<Duration>,
+    /// How long it may wait.
+    pub wait: Wait,
+}
+
+impl<H: Holder> Request<'_, H> {
+    fn action(&self) -> Action<H> {
+        Action::Acquire {
+            holder: self.holder.clone(),
+            ttl: self.ttl,
+        }
+    }
+}
+
+impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
+    /// Asks for the lease of `resource`: [`Action::Acquire`] for who has the parts of the call in hand.
+    ///
+    /// The answer, the number and the kept receipt are those of [`call`](Self::call). With nothing in its
+    /// way it copies the holder once, and the key only if another one was released last.
+    pub fn acquire(
+        &mut self,
+        resource: &ResourceKey,
+        request: Request<'_, H>,
+        turn: &mut Turn<'_>,
+    ) -> Step<H> {
+        if self.is_pressing(turn) {
+            let call = Call {
+                resource: Some(resource.clone()),
+                action: request.action(),
+                wait: request.wait,
+            };
+            return self.call(&call, turn);
+        }
+        self.go_on_to(turn.seen.now);
+        self.admit(resource, request, turn)
+    }
+
+    /// Answers a request.
+    pub(super) fn admit(
+        &mut self,
+        key: &ResourceKey,
+        request: Request<'_, H>,
+        turn: &mut Turn<'_>,
+    ) -> Step<H> {
+        let place = self.store.prepare(key);
+        let step = if self.queue.is_empty() && self.store.clear(place) {
+            match self.unopposed(place, key, request, turn) {
+                Ok(step) => return step,
+                Err(refusal) => refused(refusal),
+            }
+        } else {
+            let action = request.action();
+            let asked = Asked {
+                key,
+                place: Some(place),
+                action: &action,
+                me: None,
+            };
+            let decision = self.decide(&asked, &turn.seen);
+            self.carry_out(&asked, request.wait, decision, turn)
+        };
+        self.store.prune(place);
+        step
+    }
+
+    /// Answers a request in an empty scene: the same decision as always, without a plan.
+    fn unopposed(
+        &mut self,
+        place: u32,
+        key: &ResourceKey,
+        request: Request<'_, H>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Step<H>, Refusal<H>> {
+        let now = turn.seen.now;
+        let Opening { expires, code } = unopposed(&self.policy, request.ttl, now)?;
+        let token = self.fresh(turn)?.token();
+        let terms = &self.policy;
+        let lease = |holder| Lease::new(token, holder, terms.clone(), now, expires);
+        let slot = self.store.put_at(place, key, request.holder.clone(), lease);
+        let detail = Detail::Granted {
+            expires,
+            previous: None,
+        };
+        let (seq, at) = (self.next_seq(), self.latest);
+        // Made where it goes: the copy of one that is kept and answered is not free.
+        let change = || Change {
+            seq,
+            code,
+            token: Some(token),
+            at,
+            detail,
+        };
+        if self.log.keeps() {
+            self.keep_alone(change(), key, Some(request.holder.clone()), turn);
+        }
+        let grant = Grant::created(token, slot);
+        Ok(Step::Done(Outcome::Granted(grant, change())))
+    }
+}
