@@ -7,8 +7,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use lease_core::{
-    Action, By, Call, Change, Grant, Holder, KeyError, Moment, Outcome, Provenance, ResourceKey,
-    SessionHolder, Wait,
+    Action, By, Call, Change, Grant, Holder, KeyError, Moment, Note, Outcome, Provenance,
+    ResourceKey, SessionHolder, Wait,
 };
 use tokio::sync::futures::OwnedNotified;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -64,6 +64,7 @@ pub struct Acquire<H: Holder = SessionHolder> {
     patience: Patience,
     renewed: bool,
     cancel: Option<CancellationToken>,
+    note: Option<Note>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +85,7 @@ impl<H: Holder> Acquire<H> {
             patience: Patience::Wait(Wait::No),
             renewed: false,
             cancel: None,
+            note: None,
         }
     }
 
@@ -120,6 +122,13 @@ impl<H: Holder> Acquire<H> {
         self
     }
 
+    /// Says what it is for. The words go into the receipt of the grant, unless it had to be waited for, and
+    /// decide nothing.
+    pub fn because(mut self, why: &str) -> Self {
+        self.note = Some(Note::new("request", why));
+        self
+    }
+
     /// Gives up when `token` is cancelled. A token that is cancelled already gets nothing, even when the
     /// resource is free.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
@@ -141,6 +150,7 @@ impl<H: Holder> IntoFuture for Acquire<H> {
             patience: self.patience,
             renewed: self.renewed,
             cancel,
+            note: self.note,
             asking: None,
             step: Step::Ask,
             told: Request::new(),
@@ -162,6 +172,7 @@ pub struct AcquireFuture<H: Holder> {
     patience: Patience,
     renewed: bool,
     cancel: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    note: Option<Note>,
     step: Step<H>,
     /// After the step: it is there until the reply is gone.
     asking: Option<Asking<H>>,
@@ -265,11 +276,15 @@ impl<H: Holder> AcquireFuture<H> {
         };
         // Before the call: an end that comes before its answer is to be known.
         self.asking = Some(front.table.asking(&resource));
-        Ok(front.authority.call(Call {
+        let call = Call {
             resource: Some(resource),
             action,
             wait,
-        }))
+        };
+        Ok(match &self.note {
+            None => front.authority.call(call),
+            Some(note) => front.authority.call_noted(call, note.clone()),
+        })
     }
 
     /// Waits for a release that another task makes, as long as the request may wait.

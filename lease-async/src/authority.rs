@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use lease_core::{
-    AuthorityId, Call, Capabilities, Holder, LeaseId, LeasePolicy, Outcome, PolicyError,
+    AuthorityId, Call, Capabilities, Holder, LeaseId, LeasePolicy, Note, Outcome, PolicyError,
 };
 
 use crate::clock::{AlarmClock, SystemClock};
@@ -53,11 +53,24 @@ pub trait Authority: Send + Sync + 'static {
     /// the meantime is given back.
     fn call(&self, call: Call<Self::Holder>) -> Reply<Self::Holder>;
 
+    /// Answers one call as [`call`](Self::call) does, and takes down what people say about it: what kind of
+    /// operation it is, why it failed. The words decide nothing; an authority that keeps no receipts drops them.
+    fn call_noted(&self, call: Call<Self::Holder>, note: Note) -> Reply<Self::Holder> {
+        drop(note);
+        self.call(call)
+    }
+
     /// Takes a Release, an End or a Disconnect from a destructor; other calls are forgotten.
     ///
     /// It never blocks and never fails; without a runtime it does what can be done without one. A call
     /// that is made after it returned is decided after it.
     fn call_detached(&self, call: Call<Self::Holder>);
+
+    /// Takes a call as [`call_detached`](Self::call_detached) does, with what people say about it.
+    fn call_detached_noted(&self, call: Call<Self::Holder>, note: Note) {
+        drop(note);
+        self.call_detached(call);
+    }
 
     /// Returns the receipts from now on.
     fn events(&self) -> Events<Self::Holder>;
@@ -135,8 +148,10 @@ pub enum AuthorityError {
     Corrupt(#[source] BoxError),
     /// It may have decided.
     ///
-    /// State: unknown until the attempt is read back; writes under the lease are blocked until then. Retry:
-    /// by reading it back.
+    /// State: unknown until the attempt is read back; writes under the lease are blocked until then. From now
+    /// on the authority answers no call about the lease before it knows what became of the attempt, so any
+    /// answer reads it back. Retry: by [`LeaseGuard::read_back`](crate::LeaseGuard::read_back); after a request,
+    /// by asking again.
     #[error("it is not known whether attempt {attempt} was decided")]
     Undecided {
         /// Which attempt.

@@ -10,7 +10,8 @@ use crate::standing::Loss;
 
 /// Why [`Session::acquire`](crate::Session::acquire) gave no guard.
 ///
-/// State: nothing is held that was not held before.
+/// State: nothing is held that was not held before, unless the authority does not know what it decided: then the
+/// lease may be held without a guard, and asking again gives one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError<H: fmt::Debug> {

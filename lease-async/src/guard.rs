@@ -145,6 +145,26 @@ impl<H: Holder> LeaseGuard<H> {
             .await
     }
 
+    /// Reads back what became of an attempt that the authority left undecided.
+    ///
+    /// Until then the guard blocks what is to be written under it: `begin`, `touch`, `renew` and `ensure` fail
+    /// with [`Undecided`](crate::AuthorityError::Undecided), and the lease is in jeopardy. Where nothing is undecided it only
+    /// asks whether the lease is still there.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseError::Lost`] if it is not, and what the authority says, which may be that it still does not know.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped, what was undecided stays so.
+    pub async fn read_back(&self) -> Result<(), LeaseError<H>> {
+        self.hold.not_lost()?;
+        let check = Action::Check(By::Token(self.hold.at));
+        self.hold.ask(check, None).await?;
+        Ok(())
+    }
+
     /// Makes sure that the lease holds for `remaining` more, renewing it if it must be.
     ///
     /// To be called before each write that begins no operation. It looks at the clock, so it notices what
@@ -253,14 +273,14 @@ impl<H: Holder> LeaseGuard<H> {
     async fn give_back(mut self) -> Result<Released, ReleaseError<H>> {
         let hold = Arc::clone(&self.hold);
         let table = &hold.front.table;
-        if let Err(error) = hold.usable() {
+        if let Err(error) = hold.not_lost() {
             return Err(ReleaseError { error, guard: self });
         }
         if let Err(left) = table.begin_release(&hold) {
             self.gone = true;
             return Ok(Released::Depth { left });
         }
-        let answer = hold.ask(Action::Release(By::Token(hold.at))).await;
+        let answer = hold.ask(Action::Release(By::Token(hold.at)), None).await;
         table.settle(&hold, answer.is_ok());
         match answer {
             Ok(change) => {

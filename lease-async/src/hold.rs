@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Wake;
 
 use lease_core::{
-    Action, At, Call, Change, Detail, FenceGate, Fenced, Holder, Moment, Outcome, Refusal,
-    ResourceKey, Seq, Wait,
+    Action, At, By, Call, Change, Detail, FenceGate, Fenced, Holder, LeaseId, Moment, Note,
+    Outcome, Refusal, ResourceKey, Seq, Wait,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,8 @@ pub(crate) struct HoldState {
     /// Told when that is over, if somebody waits for it.
     pub(crate) behind: Option<Arc<Notify>>,
     pub(crate) lost: Option<Loss>,
+    /// An attempt of which it is not known whether it was decided.
+    undecided: Option<LeaseId>,
     expires: Option<Moment>,
     /// The latest change that was taken in.
     seen: Option<Seq>,
@@ -109,12 +111,22 @@ impl<H: Holder> Hold<H> {
     }
 
     /// Asks the authority, and takes in what it says.
-    pub(crate) async fn ask(self: &Arc<Self>, action: Action<H>) -> Result<Change, LeaseError<H>> {
-        let answer = match self.front.authority.call(self.call(action)) {
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        action: Action<H>,
+        note: Option<Note>,
+    ) -> Result<Change, LeaseError<H>> {
+        let before = self.state().undecided;
+        let (authority, call) = (&self.front.authority, self.call(action));
+        let reply = match note {
+            None => authority.call(call),
+            Some(note) => authority.call_noted(call, note),
+        };
+        let answer = match reply {
             Reply::Ready(answer) => answer,
             Reply::Pending(answer) => answer.await,
         };
-        self.take_in(answer)
+        self.take_in(answer, before)
     }
 
     /// Asks for a renewal, if the lease is not lost.
@@ -124,7 +136,7 @@ impl<H: Holder> Hold<H> {
         span: Span,
     ) -> Result<Change, LeaseError<H>> {
         let ended = match self.usable() {
-            Ok(()) => self.ask(action).instrument(span.clone()).await,
+            Ok(()) => self.ask(action, None).instrument(span.clone()).await,
             Err(error) => Err(error),
         };
         telemetry::renewed(&span, &ended);
@@ -140,10 +152,24 @@ impl<H: Holder> Hold<H> {
         entered
     }
 
+    /// Takes an answer in. `before` is what was undecided when it was asked for: any answer reads that back.
     fn take_in(
         self: &Arc<Self>,
         answer: Result<Outcome<H>, AuthorityError>,
+        before: Option<LeaseId>,
     ) -> Result<Change, LeaseError<H>> {
+        match &answer {
+            Err(AuthorityError::Undecided { attempt }) => {
+                self.state().undecided = Some(*attempt);
+            }
+            Ok(_) if before.is_some() => {
+                let mut state = self.state();
+                if state.undecided == before {
+                    state.undecided = None;
+                }
+            }
+            Ok(_) | Err(_) => {}
+        }
         let taken = self.take(answer);
         if let Err(error) = &taken {
             self.front.observer.refused(error);
@@ -239,13 +265,23 @@ impl<H: Holder> Hold<H> {
     fn judge(&self, state: &HoldState, now: Moment) -> Standing {
         match state.lost {
             Some(loss) => Standing::Lost(loss),
+            None if state.undecided.is_some() => Standing::Jeopardy,
             None if state.shields > 0 && self.front.shields => Standing::Safe,
             None => self.front.terms.judge(state.expires, now),
         }
     }
 
-    /// Whether the lease is not lost.
+    /// Whether the lease is not lost, and nothing about it is undecided.
     pub(crate) fn usable(&self) -> Result<(), LeaseError<H>> {
+        self.not_lost()?;
+        match self.state().undecided {
+            Some(attempt) => Err(LeaseError::Authority(AuthorityError::Undecided { attempt })),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the lease is not lost.
+    pub(crate) fn not_lost(&self) -> Result<(), LeaseError<H>> {
         match self.standing() {
             Standing::Lost(loss) => Err(LeaseError::Lost(loss)),
             Standing::Safe | Standing::Jeopardy => Ok(()),
@@ -330,20 +366,26 @@ impl<H: Holder> Hold<H> {
     }
 
     fn renew_now(self: &Arc<Self>, due: Moment) {
-        if self.usable().is_err() || self.state().guards == 0 {
+        if self.not_lost().is_err() || self.state().guards == 0 {
             return;
         }
+        let before = self.state().undecided;
+        let action = match before {
+            // It is read back first; the next third renews.
+            Some(_) => Action::Check(By::Token(self.at)),
+            None => Action::Touch(self.at),
+        };
         let span = telemetry::renew(self, false);
-        let call = || self.front.authority.call(self.call(Action::Touch(self.at)));
+        let call = || self.front.authority.call(self.call(action));
         match span.in_scope(call) {
             Reply::Ready(answer) => {
-                self.came_through(&span, due, answer);
+                self.came_through(&span, due, (answer, before));
             }
             Reply::Pending(answer) => {
                 let hold = Arc::clone(self);
                 let renewal = async move {
                     let answer = answer.instrument(span.clone()).await;
-                    hold.came_through(&span, due, answer);
+                    hold.came_through(&span, due, (answer, before));
                 };
                 spawn(renewal);
             }
@@ -355,9 +397,9 @@ impl<H: Holder> Hold<H> {
         self: &Arc<Self>,
         span: &Span,
         due: Moment,
-        answer: Result<Outcome<H>, AuthorityError>,
+        (answer, before): (Result<Outcome<H>, AuthorityError>, Option<LeaseId>),
     ) {
-        let ended = span.in_scope(|| self.take_in(answer));
+        let ended = span.in_scope(|| self.take_in(answer, before));
         telemetry::renewed(span, &ended);
         telemetry::lagged(self, due, &ended);
         self.renew();

@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use lease_core::{
-    Action, Change, Detail, Disposition, FenceGate, Fenced, FencingToken, Holder, OpId,
+    Action, Change, Detail, Disposition, FenceGate, Fenced, FencingToken, Holder, Note, OpId,
     OperationKind, Provenance, SessionHolder,
 };
 
@@ -22,6 +22,7 @@ pub struct Operation<H: Holder = SessionHolder> {
     id: OpId,
     from: Provenance,
     kind: Option<OperationKind>,
+    cause: Option<Box<str>>,
     stage: Stage,
 }
 
@@ -48,10 +49,12 @@ impl<H: Holder> Operation<H> {
             id,
             from,
             kind,
+            cause: None,
             stage: Stage::Beginning,
         };
         let at = hold.at;
-        let answer = hold.ask(Action::Begin { at, op: id, from }).await;
+        let note = kind.map(|kind| Note::new(kind.name(), "begun"));
+        let answer = hold.ask(Action::Begin { at, op: id, from }, note).await;
         if matches!(answer, Err(LeaseError::Lost(_) | LeaseError::Refused(_))) {
             // It did not begin. Where that is not known, dropping it ends what may be in flight.
             operation.stage = Stage::Over;
@@ -96,6 +99,12 @@ impl<H: Holder> Operation<H> {
     /// As [`FenceGate::enter`].
     pub fn enter(&self, gate: &mut FenceGate) -> Result<(), Fenced> {
         self.hold.enter(gate)
+    }
+
+    /// Says why it fails, or what it was for. The words go into the receipt of its end and decide nothing.
+    pub fn because(mut self, why: &str) -> Self {
+        self.cause = Some(why.into());
+        self
     }
 
     /// Ends it well.
@@ -145,7 +154,8 @@ impl<H: Holder> Operation<H> {
 
     async fn send(mut self, result: Result<(), Disposition>) -> Result<Change, LeaseError<H>> {
         let (at, op) = (self.hold.at, self.id);
-        let answer = self.hold.ask(Action::End { at, op, result }).await;
+        let note = self.note(result);
+        let answer = self.hold.ask(Action::End { at, op, result }, note).await;
         if matches!(answer, Err(LeaseError::Authority(_))) {
             // Not known to be over: dropping it sends the end again.
             return answer;
@@ -154,6 +164,17 @@ impl<H: Holder> Operation<H> {
         self.hold.unshield();
         self.over();
         answer
+    }
+
+    /// What is said about its end, if anybody has given words.
+    fn note(&self, result: Result<(), Disposition>) -> Option<Note> {
+        let how = if result.is_ok() { "done" } else { "failed" };
+        let why = self.cause.as_deref();
+        (self.kind.is_some() || why.is_some()).then(|| self.words(why.unwrap_or(how)))
+    }
+
+    fn words(&self, why: &str) -> Note {
+        Note::new(self.kind.map_or("operation", OperationKind::name), why)
     }
 
     fn taint(&self, result: Result<(), Disposition>) {
@@ -207,16 +228,24 @@ impl<H: Holder> Operation<H> {
 
 impl<H: Holder> Drop for Operation<H> {
     fn drop(&mut self) {
-        let result = match self.stage {
+        let (result, note) = match self.stage {
             Stage::Over => return,
-            Stage::Beginning => Ok(()),
-            Stage::Flying => Err(Disposition::Unknown),
-            Stage::Ending(result) => result,
+            Stage::Beginning => (Ok(()), None),
+            Stage::Flying => {
+                let panics = std::thread::panicking();
+                let how = if panics { "panic" } else { "dropped" };
+                (Err(Disposition::Unknown), Some(self.words(how)))
+            }
+            Stage::Ending(result) => (result, self.note(result)),
         };
         self.taint(result);
         let (at, op) = (self.hold.at, self.id);
         let end = self.hold.call(Action::End { at, op, result });
-        self.hold.front.authority.call_detached(end);
+        let authority = &self.hold.front.authority;
+        match note {
+            None => authority.call_detached(end),
+            Some(note) => authority.call_detached_noted(end, note),
+        }
         if self.stage != Stage::Beginning {
             self.hold.unshield();
         }

@@ -11,7 +11,7 @@ use lease_core::{Change, Code, Detail, LeasePolicy, Moment, OnExpiry, Term};
 pub enum Standing {
     /// It holds.
     Safe,
-    /// It will be lost, or is suspended, unless it is renewed.
+    /// It will be lost, or is suspended, unless it is renewed; or it is not known what was decided of it.
     Jeopardy,
     /// It is lost, for good. Write nothing more under it.
     Lost(Loss),

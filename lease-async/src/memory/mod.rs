@@ -18,9 +18,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use lease_core::{
-    Action, Answer, AuthorityId, Call, Capabilities, Disposition, Evidence, Holder, HolderLiveness,
-    LeasePolicy, LeaseView, Locality, Moment, Note, Order, Outcome, PolicyError, Question,
-    Receipts, Registry, Seen, SessionHolder, Step, Turn, Verdict,
+    Action, Answer, AuthorityId, Call, Capabilities, Evidence, Holder, HolderLiveness, LeasePolicy,
+    LeaseView, Locality, Moment, Note, Order, Outcome, PolicyError, Question, Receipts, Registry,
+    Seen, SessionHolder, Step, Turn, Verdict,
 };
 use tokio::sync::Notify;
 use tracing::Instrument as _;
@@ -156,6 +156,26 @@ impl<H: Holder> Memory<H> {
         self.inner.turn(answers, None, |state, turn| {
             drop(state.registry.advance(turn));
         });
+    }
+}
+
+impl<H: Holder> Memory<H> {
+    fn answer(&self, call: Call<H>, note: Option<Note>) -> Reply<H> {
+        match self.inner.attempt(&call, &[], note.clone()) {
+            Attempt::Answered(answer) => Reply::Ready(answer),
+            Attempt::Waits(waiting) => Reply::Pending(Box::pin(waiting)),
+            Attempt::Ask(questions) => {
+                let inner = Arc::clone(&self.inner);
+                Reply::Pending(Box::pin(inner.observing(call, questions, note)))
+            }
+        }
+    }
+
+    fn detached(&self, call: &Call<H>, note: Option<Note>) {
+        if let Action::End { .. } | Action::Release(_) | Action::Disconnect(_) = call.action {
+            // These neither ask nor wait. Who sent them is gone, and a refusal says that the lease is, too.
+            drop(self.inner.attempt(call, &[], note));
+        }
     }
 }
 
@@ -349,6 +369,7 @@ impl<H: Holder> Inner<H> {
         self: Arc<Self>,
         call: Call<H>,
         mut questions: Vec<Question<H>>,
+        note: Option<Note>,
     ) -> Result<Outcome<H>, AuthorityError> {
         let mut answers = Vec::new();
         for _round in 0..ROUNDS {
@@ -356,7 +377,7 @@ impl<H: Holder> Inner<H> {
                 let verdict = self.observe(question).await;
                 answers.push(question.answer(verdict));
             }
-            match self.attempt(&call, &answers, None) {
+            match self.attempt(&call, &answers, note.clone()) {
                 Attempt::Answered(answer) => return answer,
                 Attempt::Waits(waiting) => return waiting.await,
                 Attempt::Ask(others) => questions = others,
@@ -440,27 +461,19 @@ impl<H: Holder> Authority for Memory<H> {
     }
 
     fn call(&self, call: Call<H>) -> Reply<H> {
-        match self.inner.attempt(&call, &[], None) {
-            Attempt::Answered(answer) => Reply::Ready(answer),
-            Attempt::Waits(waiting) => Reply::Pending(Box::pin(waiting)),
-            Attempt::Ask(questions) => {
-                let inner = Arc::clone(&self.inner);
-                Reply::Pending(Box::pin(inner.observing(call, questions)))
-            }
-        }
+        self.answer(call, None)
+    }
+
+    fn call_noted(&self, call: Call<H>, note: Note) -> Reply<H> {
+        self.answer(call, Some(note))
     }
 
     fn call_detached(&self, call: Call<H>) {
-        let note = match &call.action {
-            Action::End {
-                result: Err(Disposition::Unknown),
-                ..
-            } => Some(Note::new("operation", cause())),
-            Action::End { .. } | Action::Release(_) | Action::Disconnect(_) => None,
-            _ => return,
-        };
-        // These neither ask nor wait. Who sent them is gone, and a refusal says that the lease is, too.
-        drop(self.inner.attempt(&call, &[], note));
+        self.detached(&call, None);
+    }
+
+    fn call_detached_noted(&self, call: Call<H>, note: Note) {
+        self.detached(&call, Some(note));
     }
 
     fn events(&self) -> Events<H> {
@@ -475,15 +488,6 @@ impl<H: Holder> Authority for Memory<H> {
 
     fn clock(&self) -> Arc<dyn AlarmClock> {
         Arc::clone(&self.inner.clock)
-    }
-}
-
-/// Why an operation ends in a destructor.
-fn cause() -> &'static str {
-    if std::thread::panicking() {
-        "panic"
-    } else {
-        "dropped"
     }
 }
 

@@ -37,3 +37,7 @@ mod tool_server;
 #[cfg(test)]
 #[path = "../../examples/tool_server/server.rs"]
 mod tools;
+#[cfg(test)]
+mod undecided;
+#[cfg(test)]
+mod words;
