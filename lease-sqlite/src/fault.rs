@@ -20,6 +20,8 @@ pub enum FaultPoint {
     Adopt,
     /// Opening the record for the first time.
     Open,
+    /// The gate has let somebody through, who has not tried yet.
+    Passed,
     /// Reading a record that is not our own.
     Read,
     /// The second look of a sweep.

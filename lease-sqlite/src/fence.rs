@@ -9,7 +9,7 @@ use lease_core::RecordClass;
 use crate::busy::{Adopted, AdoptionCause};
 use crate::error::Step;
 use crate::fault::{FaultPoint, Faults};
-use crate::gate::{Gate, Side};
+use crate::gate::{Gate, Side, Stand};
 use crate::legacy::Legacy;
 use crate::limits::{RECORD_BYTES, RECORD_READ_BYTES};
 use crate::record::{self, Content, LastWriter};
@@ -19,6 +19,8 @@ use crate::sys::{self, FileId, Kind, Opening};
 #[derive(Debug, Default)]
 pub(crate) struct RecordFile {
     own: Option<Own>,
+    /// A description of its own of the record, whose lock only wakes.
+    gate: Option<Gate>,
     /// By which side of the gate the next hold comes in: not by that of the last one.
     side: Side,
 }
@@ -29,8 +31,6 @@ pub(crate) struct RecordFile {
 struct Own {
     descriptor: OwnedFd,
     file: FileId,
-    /// A second description of the same file, whose lock only wakes.
-    gate: Option<Gate>,
 }
 
 /// What the fence saw.
@@ -60,34 +60,24 @@ impl Look {
     }
 }
 
+/// What a record is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names<'a> {
+    pub(crate) path: &'a Path,
+    /// A name that nobody else has, for one in the making.
+    pub(crate) unique: &'a Path,
+}
+
 /// What came of making the record at the path our own.
 #[derive(Debug)]
 pub(crate) enum Adoption {
-    Done(Adopted),
+    /// `None` if it is the first one and was made.
+    Done(Option<Adopted>),
     /// Somebody else was faster.
     Lost,
 }
 
 impl RecordFile {
-    /// Makes the record if there is nothing at the path. Whatever is there is the fence's business.
-    pub(crate) fn prepare(
-        &mut self,
-        path: &Path,
-        faults: &mut Faults,
-    ) -> Result<(), (Step, io::Error)> {
-        if self.own.is_some() {
-            return Ok(());
-        }
-        faults
-            .hit(FaultPoint::Open)
-            .map_err(|error| (Step::Open, error))?;
-        match sys::open(path, Opening::New) {
-            Ok(descriptor) => self.keep(descriptor).map_err(|error| (Step::Open, error)),
-            Err(error) if is_occupied(&error) => Ok(()),
-            Err(error) => Err((Step::Open, error)),
-        }
-    }
-
     /// Looks at the path. On the fast path one look at the inode is all.
     pub(crate) fn look(
         &self,
@@ -99,7 +89,7 @@ impl RecordFile {
         let Some((file, kind)) = sys::identify(path).map_err(fence)? else {
             return Ok(Look::of(RecordClass::Missing));
         };
-        if self.own.as_ref().is_some_and(|own| own.file == file) {
+        if self.is_own(file) {
             return Ok(Look {
                 same_file: true,
                 ..Look::of(RecordClass::Current)
@@ -112,41 +102,47 @@ impl RecordFile {
         }
     }
 
-    /// Makes the record at the path our own; `reap` removes a dead claim first.
+    /// Makes the record at the path our own; `reap` puts a new one in the place of a dead claim, which
+    /// is made under the name that nobody else has.
     pub(crate) fn adopt(
         &mut self,
-        path: &Path,
+        names: Names<'_>,
         look: Look,
         reap: bool,
         faults: &mut Faults,
     ) -> Result<Adoption, (Step, io::Error)> {
+        let Names { path, unique } = names;
         let adopt = |error| (Step::Adopt, error);
         let old = self.own.as_ref().map(|own| own.file.inode());
-        let cause = if reap {
-            if !is_still(path, look.file) {
-                return Ok(Adoption::Lost);
-            }
-            // Whether it worked shows when the new one is made.
-            let _removed = std::fs::remove_file(path);
-            AdoptionCause::Reaped
+        let is_first = self.own.is_none();
+        let (cause, found) = if reap {
+            let claim = look
+                .file
+                .ok_or_else(|| adopt(io::ErrorKind::NotFound.into()))?;
+            let made = faults
+                .hit(FaultPoint::Adopt)
+                .and_then(|()| exchange(path, unique, claim));
+            (AdoptionCause::Reaped, made.map_err(adopt)?)
         } else if look.class == RecordClass::Missing {
-            AdoptionCause::Missing
+            let (point, step) = if is_first {
+                (FaultPoint::Open, Step::Open)
+            } else {
+                (FaultPoint::Adopt, Step::Adopt)
+            };
+            let made = faults
+                .hit(point)
+                .and_then(|()| sys::open(path, Opening::New));
+            let made = match made {
+                Err(error) if is_occupied(&error) => Ok(None),
+                made => made.map(Some),
+            };
+            (AdoptionCause::Missing, made.map_err(|error| (step, error))?)
         } else {
-            AdoptionCause::Replaced
+            let opened = look.opened.transpose().map_err(adopt)?;
+            (AdoptionCause::Replaced, opened)
         };
-        let descriptor = match (cause, look.opened) {
-            (AdoptionCause::Replaced, Some(opened)) => opened.map_err(adopt)?,
-            (AdoptionCause::Replaced, None) => return Ok(Adoption::Lost),
-            (AdoptionCause::Missing | AdoptionCause::Reaped, _) => {
-                let made = faults
-                    .hit(FaultPoint::Adopt)
-                    .and_then(|()| sys::open(path, Opening::New));
-                match made {
-                    Ok(descriptor) => descriptor,
-                    Err(error) if is_occupied(&error) => return Ok(Adoption::Lost),
-                    Err(error) => return Err(adopt(error)),
-                }
-            }
+        let Some(descriptor) = found else {
+            return Ok(Adoption::Lost);
         };
         let record_size = u64::try_from(RECORD_BYTES).unwrap_or(u64::MAX);
         if look.size.is_some_and(|size| size > record_size) {
@@ -155,7 +151,9 @@ impl RecordFile {
         }
         self.keep(descriptor).map_err(adopt)?;
         let new = self.own.as_ref().map(|own| own.file.inode());
-        Ok(Adoption::Done(Adopted { cause, old, new }))
+        let is_told = !(is_first && cause == AdoptionCause::Missing);
+        let adopted = Adopted { cause, old, new };
+        Ok(Adoption::Done(is_told.then_some(adopted)))
     }
 
     /// Writes the record in one call. A part of it is an error.
@@ -174,11 +172,15 @@ impl RecordFile {
     /// Closes the gate behind us if that is possible at once. Returns whether it was; `None` if there
     /// is no gate.
     pub(crate) fn close_gate(&mut self, path: &Path) -> Option<bool> {
-        let own = self.own.as_mut()?;
-        if own.gate.is_none() {
-            own.gate = Gate::at(path).filter(|gate| gate.is_on(own.file));
+        match &self.own {
+            Some(own) if self.gate.is_none() => {
+                self.gate = Gate::at(path).filter(|gate| gate.is_on(own.file));
+            }
+            Some(_) => {}
+            // Nobody says which file it is, so it is the one that is there now.
+            None => self.gate = Gate::at(path),
         }
-        let is_closed = own.gate.as_ref()?.try_close(self.side)?;
+        let is_closed = self.gate.as_ref()?.try_close(self.side)?;
         if is_closed {
             self.side = self.side.other();
         }
@@ -186,39 +188,40 @@ impl RecordFile {
     }
 
     /// Tells whether there is a gate on our record.
-    pub(crate) fn has_gate(&self) -> bool {
-        self.own.as_ref().is_some_and(|own| own.gate.is_some())
+    pub(crate) const fn has_gate(&self) -> bool {
+        self.gate.is_some()
     }
 
     /// Keeps a gate that let us through and is closed behind us, if it is one on our record. Returns
     /// one that is open now, and not needed.
-    pub(crate) fn keep_gate(&mut self, gate: Gate) -> Option<Gate> {
-        match &mut self.own {
-            Some(own) if gate.is_on(own.file) => {
-                self.side = gate.settle();
-                own.gate.replace(gate)
-            }
-            Some(_) | None => {
-                gate.open();
-                Some(gate)
-            }
+    pub(crate) fn keep_gate(&mut self, passed: Stand) -> Option<Gate> {
+        let is_ours = self.is_own(passed.gate().file());
+        if !is_ours {
+            passed.gate().open();
+            return Some(passed.into_gate());
         }
+        self.side = passed.side();
+        // It is open: two of one process cannot be closed at once.
+        self.gate.replace(passed.into_gate())
+    }
+
+    /// Tells whether a file is our record.
+    pub(crate) fn is_own(&self, file: FileId) -> bool {
+        self.own.as_ref().is_some_and(|own| own.file == file)
     }
 
     /// Opens the gate again, which wakes whoever waits at it.
     pub(crate) fn open_gate(&self) {
-        if let Some(gate) = self.own.as_ref().and_then(|own| own.gate.as_ref()) {
+        if let Some(gate) = &self.gate {
             gate.open();
         }
     }
 
     fn keep(&mut self, descriptor: OwnedFd) -> io::Result<()> {
         let file = sys::look_at(&descriptor)?.id;
-        self.own = Some(Own {
-            descriptor,
-            file,
-            gate: None,
-        });
+        self.own = Some(Own { descriptor, file });
+        // A gate on another file wakes nobody who looks at this one.
+        self.gate.take_if(|gate| !gate.is_on(file));
         Ok(())
     }
 }
@@ -297,9 +300,34 @@ fn bytes_of(file: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn is_still(path: &Path, file: Option<FileId>) -> bool {
-    let found = sys::identify(path).ok().flatten();
-    file.is_some() && found.map(|(found, _)| found) == file
+/// Puts a new record in the place of a dead claim, and removes the claim. `None` if something else
+/// lies there by now, which stays there.
+///
+/// To look and then to remove by name would remove whatever comes in between: a claim of somebody
+/// who lives. So both change places in one step, and only then it is seen what came out. Nobody finds
+/// the path empty meanwhile.
+fn exchange(path: &Path, unique: &Path, claim: FileId) -> io::Result<Option<OwnedFd>> {
+    let made = sys::open(unique, Opening::New)?;
+    let own = sys::look_at(&made)?.id;
+    let is_out = |file| sys::identify(unique).map(|found| found.is_some_and(|(it, _)| it == file));
+    let exchanged = sys::exchange(unique, path);
+    let is_claim = match &exchanged {
+        Ok(()) => is_out(claim)?,
+        Err(_) => false,
+    };
+    if exchanged.is_ok() && !is_claim {
+        sys::exchange(unique, path)?;
+    }
+    // If neither came out, somebody was faster twice: it stays under that name, and nothing is lost.
+    if is_claim || is_out(own)? {
+        // If it stays, it is a file too many, and nothing more.
+        let _removed = std::fs::remove_file(unique);
+    }
+    match exchanged {
+        Ok(()) => Ok(is_claim.then_some(made)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn is_occupied(error: &io::Error) -> bool {

@@ -10,22 +10,31 @@
 //! slots on the other side, and whoever has just held, and comes again by that side, finds them there
 //! and takes a slot too, instead of being faster than the one that is being woken.
 //!
-//! Such a lock belongs to an open file, so that a bare `clone` that outlives a holder keeps the gate
-//! shut. So it is no proof of anything: whatever the gate says, the kernel lock decides, and everybody
-//! tries that too.
+//! How many bytes somebody locks in the middle, or in a slot, is the number of the process: so who
+//! stands behind a lock can ask whether whoever has it will ever move.
 //!
-//! Waiting for such a lock cannot be given up at a deadline, so a thread of its own waits, one per
-//! path, and rings a bell.
+//! Such a lock belongs to an open file, so that a bare `clone` that outlives a holder keeps the gate
+//! shut. So it is no proof of anything: whatever the gate says, the kernel lock decides.
 
+use std::io;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::sync::Arc;
 
-use crate::limits::{DOORMAN_IDLE, SLOT_TRIES};
-use crate::sys::{self, Bell, Bytes, FileId, Image, Kind, Offset, Unshared};
+use lease_procfs::Pid;
 
-const MIDDLE: Offset = Offset::MAX / 2;
-const AFTER_MIDDLE: Offset = MIDDLE + 1;
+use crate::limits::SLOT_TRIES;
+use crate::outlook::Outlook;
+use crate::post::Spot;
+use crate::sys::{self, Bytes, FileId, Kind, Offset, Unshared};
+
+/// The byte that everybody locks who has the middle.
+const CENTER: Offset = Offset::MAX / 2;
+
+/// More than the number of any process.
+const WIDTH: Offset = 1 << 23;
+
+/// In the place of a number: nobody waits here.
+const VACANT: Offset = WIDTH - 1;
 
 /// A side of the middle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,43 +52,46 @@ impl Side {
         }
     }
 
-    const fn with_middle(self) -> Bytes {
+    /// The middle and every slot of this side, for a process.
+    const fn whole(self, pid: Offset) -> Bytes {
         match self {
-            Self::Left => bytes(0, AFTER_MIDDLE),
-            Self::Right => from(MIDDLE),
+            Self::Left => bytes(0, CENTER + 1 + pid),
+            Self::Right => Bytes {
+                start: CENTER - pid,
+                end: None,
+            },
         }
     }
 
     /// Every slot from this one on, outwards.
     const fn outwards(self, slot: Offset) -> Bytes {
         match self {
-            Self::Left => bytes(0, slot.saturating_add(1)),
-            Self::Right => from(slot),
+            Self::Left => bytes(0, self.edge(slot)),
+            Self::Right => Bytes {
+                start: self.edge(slot),
+                end: None,
+            },
         }
     }
 
-    const fn first_slot(self) -> Offset {
+    /// Where a slot begins, seen from the middle.
+    const fn edge(self, slot: Offset) -> Offset {
+        let distance = WIDTH.saturating_mul(slot.saturating_add(1));
         match self {
-            Self::Left => MIDDLE - 1,
-            Self::Right => AFTER_MIDDLE,
+            Self::Left => CENTER.saturating_sub(distance),
+            Self::Right => CENTER.saturating_add(distance),
         }
     }
 
     /// The next slot outwards of a lock on this side; `None` if it is that of a holder, who has all.
     const fn after(self, lock: Bytes) -> Option<Offset> {
-        match (self, lock.end) {
-            (Self::Left, _) if lock.start > 0 => Some(lock.start.saturating_sub(1)),
-            (Self::Right, Some(end)) => Some(end),
-            (Self::Left, _) | (Self::Right, None) => None,
-        }
-    }
-
-    /// The middle, and every slot on the way to it.
-    const fn inwards(self, slot: Offset) -> Bytes {
-        match self {
-            Self::Left => bytes(slot.saturating_add(1), AFTER_MIDDLE),
-            Self::Right => bytes(MIDDLE, slot),
-        }
+        let outermost = match (self, lock.end) {
+            (Self::Left, _) if lock.start > 0 => CENTER - lock.start,
+            (Self::Right, Some(end)) => end - 1 - CENTER,
+            (Self::Left, _) | (Self::Right, None) => return None,
+        };
+        // The first slot begins one width away.
+        Some(outermost / WIDTH)
     }
 }
 
@@ -90,15 +102,52 @@ const fn bytes(start: Offset, end: Offset) -> Bytes {
     }
 }
 
-const fn from(start: Offset) -> Bytes {
-    Bytes { start, end: None }
+/// What is to be expected of whoever has a lock.
+fn outlook(lock: Bytes) -> Outlook {
+    match number(lock) {
+        Some(VACANT) => Outlook::Gone,
+        Some(pid) => Pid::new(pid).map_or(Outlook::Doubtful, Outlook::of),
+        None => Outlook::Doubtful,
+    }
 }
 
-/// Where a waiter waits.
+/// Whose lock it is, by its length. `None` if nobody of ours locks such bytes.
+fn number(lock: Bytes) -> Option<Offset> {
+    let end = lock.end.unwrap_or(Offset::MAX);
+    let has_center = (lock.start..end).contains(&CENTER);
+    let pid = match (has_center, CENTER.saturating_sub(lock.start)) {
+        (true, before) if before > 0 && before < WIDTH => before,
+        (true, _) => end.saturating_sub(CENTER + 1),
+        (false, _) => end.saturating_sub(lock.start),
+    };
+    (pid > 0 && pid < WIDTH).then_some(pid)
+}
+
+/// A place in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     side: Side,
-    at: Offset,
+    /// Counted from the middle.
+    number: Offset,
+}
+
+impl Slot {
+    fn own(self, pid: Offset) -> Bytes {
+        let edge = self.side.edge(self.number);
+        match self.side {
+            Side::Left => bytes(edge.saturating_sub(pid), edge),
+            Side::Right => bytes(edge, edge.saturating_add(pid)),
+        }
+    }
+
+    /// The middle, and every slot on the way to it.
+    const fn way(self, pid: Offset) -> Bytes {
+        let edge = self.side.edge(self.number);
+        match self.side {
+            Side::Left => bytes(edge, CENTER + 1 + pid),
+            Side::Right => bytes(CENTER - pid, edge),
+        }
+    }
 }
 
 /// The end of the line on one side.
@@ -107,25 +156,37 @@ struct End {
     is_waited_at: bool,
 }
 
+/// What there is on one side.
+enum Found {
+    End(End),
+    /// A holder has all of it.
+    Taken,
+}
+
 /// An open file of its own on a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     file: FileId,
     descriptor: Arc<Unshared>,
-    /// Where we wait, or have waited.
-    slot: Option<Slot>,
+    /// The number of this process.
+    pid: Offset,
 }
 
 impl Gate {
     /// Opens the gate at a record's path; `None` if no record is there.
     pub(crate) fn at(path: &Path) -> Option<Self> {
+        let pid = Offset::from(sys::own_pid()?.get());
         let descriptor = sys::open_to_lock(path).ok()?;
         let found = sys::look_at(&descriptor).ok()?;
-        (found.kind == Kind::Regular).then(|| Self {
+        (found.kind == Kind::Regular && pid < VACANT).then(|| Self {
             file: found.id,
             descriptor: Arc::new(Unshared::new(descriptor)),
-            slot: None,
+            pid,
         })
+    }
+
+    pub(crate) const fn file(&self) -> FileId {
+        self.file
     }
 
     pub(crate) fn is_on(&self, file: FileId) -> bool {
@@ -135,272 +196,243 @@ impl Gate {
     /// Closes it behind us, if nobody has it and nobody waits on this side. `None` if there are no
     /// such locks here.
     pub(crate) fn try_close(&self, side: Side) -> Option<bool> {
-        sys::try_bytes(&*self.descriptor, side.with_middle())
+        sys::try_bytes(&*self.descriptor, side.whole(self.pid))
     }
 
     /// Opens it, which lets the next one through.
     pub(crate) fn open(&self) {
-        sys::free_bytes(&*self.descriptor, from(0));
+        let all = Bytes {
+            start: 0,
+            end: None,
+        };
+        sys::free_bytes(&*self.descriptor, all);
     }
 
-    /// Whoever was let through holds now, and keeps the middle alone. Returns the side on which
-    /// others may wait.
-    pub(crate) fn settle(&self) -> Side {
-        let side = self.slot.map_or(Side::Left, |slot| slot.side);
-        sys::free_bytes(&*self.descriptor, side.outwards(side.first_slot()));
-        side
-    }
-
-    fn lined_up(mut self) -> Option<Self> {
-        self.line_up().then_some(self)
-    }
-
-    /// Takes the next slot, behind everybody who waits; `false` if there is none.
-    fn line_up(&mut self) -> bool {
+    /// Takes the next slot, behind everybody who waits; `None` if there is none.
+    pub(crate) fn line_up(self) -> Option<Stand> {
         for _again in 0..SLOT_TRIES {
-            let Some(slot) = self.end_of_line() else {
-                return false;
+            let Some(slot) = self.end_of_line().ok()? else {
+                continue;
             };
-            match sys::try_bytes(&*self.descriptor, slot_bytes(slot)) {
-                Some(true) => {
-                    self.slot = Some(slot);
-                    return true;
+            match sys::try_bytes(&*self.descriptor, slot.own(self.pid)) {
+                Some(true) if !self.is_waited_at(slot.side.other()).ok()? => {
+                    return Some(Stand { gate: self, slot });
                 }
+                // Two who came at once went to different sides, where neither is behind the other.
+                Some(true) => sys::free_bytes(&*self.descriptor, slot.own(self.pid)),
                 // Somebody was faster.
                 Some(false) => {}
-                None => return false,
+                None => return None,
             }
-        }
-        false
-    }
-
-    /// Finds the slot behind everybody who waits. Where nobody does, it is on the side that the
-    /// holder does not have.
-    fn end_of_line(&self) -> Option<Slot> {
-        let right = self.end_of(Side::Right);
-        if let Some(end) = &right
-            && end.is_waited_at
-        {
-            return Some(end.slot);
-        }
-        let left = self.end_of(Side::Left);
-        match (left, right) {
-            (Some(left), _) if left.is_waited_at => Some(left.slot),
-            (_, Some(right)) => Some(right.slot),
-            (Some(left), None) => Some(left.slot),
-            (None, None) => None,
-        }
-    }
-
-    /// `None` if a holder has this side.
-    fn end_of(&self, side: Side) -> Option<End> {
-        let mut at = side.first_slot();
-        let mut is_waited_at = false;
-        for _again in 0..SLOT_TRIES {
-            let found = sys::find_lock(&*self.descriptor, side.outwards(at)).ok()?;
-            let Some(lock) = found else {
-                return Some(End {
-                    slot: Slot { side, at },
-                    is_waited_at,
-                });
-            };
-            at = side.after(lock)?;
-            is_waited_at = true;
         }
         None
     }
 
-    /// Waits until it is open and our turn, and closes it behind us; `false` if there are no such
-    /// locks here.
-    fn pass(&self) -> bool {
-        self.slot
-            .is_some_and(|slot| sys::wait_bytes(&*self.descriptor, slot.side.inwards(slot.at)))
-    }
-
-    fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.descriptor, &other.descriptor)
-    }
-}
-
-const fn slot_bytes(slot: Slot) -> Bytes {
-    bytes(slot.at, slot.at.saturating_add(1))
-}
-
-/// Waits at a gate on behalf of the first waiter of a path.
-///
-/// # Drop
-///
-/// Its thread ends at once, or when the gate at which it waits is opened.
-#[derive(Debug)]
-pub(crate) struct Doorman {
-    desk: Arc<Desk>,
-    image: Image,
-}
-
-#[derive(Debug)]
-struct Desk {
-    post: Mutex<Post>,
-    called: Condvar,
-    bell: Bell,
-}
-
-#[derive(Debug, Default)]
-struct Post {
-    /// Where to wait.
-    wanted: Option<Gate>,
-    /// Where the thread waits, wanted or not.
-    at: Option<Gate>,
-    /// The gate that was passed and is closed behind us.
-    passed: Option<Gate>,
-    /// A gate that nobody uses, and that may be used again.
-    spare: Option<Gate>,
-    is_running: bool,
-    is_over: bool,
-}
-
-impl Doorman {
-    /// `None` where the system gives no bell.
-    pub(crate) fn new() -> Option<Self> {
-        Some(Self {
-            desk: Arc::new(Desk {
-                post: Mutex::default(),
-                called: Condvar::new(),
-                bell: Bell::new().ok()?,
-            }),
-            image: Image::present(),
+    /// Finds the slot behind everybody who waits. Where nobody does, it is on the side that the
+    /// holder does not have. `None` if a holder came and another went between two looks.
+    fn end_of_line(&self) -> io::Result<Option<Slot>> {
+        let right = self.end_of(Side::Right)?;
+        if let Found::End(End { slot, is_waited_at }) = right
+            && is_waited_at
+        {
+            return Ok(Some(slot));
+        }
+        let left = self.end_of(Side::Left)?;
+        Ok(match (left, right) {
+            (Found::End(left), _) if left.is_waited_at => Some(left.slot),
+            (_, Found::End(right)) => Some(right.slot),
+            (Found::End(left), Found::Taken) => Some(left.slot),
+            (Found::Taken, Found::Taken) => None,
         })
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.desk.bell
+    fn is_waited_at(&self, side: Side) -> io::Result<bool> {
+        let found = self.end_of(side)?;
+        Ok(matches!(found, Found::End(end) if end.is_waited_at))
     }
 
-    /// Goes to the gate of this path, if not already there; `false` if there is no gate.
-    pub(crate) fn go(&self, path: &Path) -> bool {
-        let mut post = self.desk.post();
-        if post.wanted.is_some() || post.passed.is_some() {
-            return true;
-        }
-        if let Some(gate) = post.at.clone() {
-            // Still there on behalf of somebody who has given up: a better place than a new one.
-            post.wanted = Some(gate);
-            return true;
-        }
-        // The slot is taken here, and not when the thread gets to it.
-        let Some(gate) = post.gate(path).and_then(Gate::lined_up) else {
-            return false;
-        };
-        self.desk.bell.quiet();
-        post.wanted = Some(gate);
-        if post.is_running {
-            self.desk.called.notify_one();
-            return true;
-        }
-        let desk = Arc::clone(&self.desk);
-        let started = thread::Builder::new()
-            .name("write-lock-gate".to_owned())
-            .spawn(move || desk.attend());
-        post.is_running = started.is_ok();
-        if !post.is_running
-            && let Some(gate) = post.wanted.take()
-        {
-            gate.open();
-        }
-        post.is_running
-    }
-
-    /// Returns the gate that was passed, still closed behind us.
-    pub(crate) fn passed(&self) -> Option<Gate> {
-        self.desk.bell.quiet();
-        self.desk.post().passed.take()
-    }
-
-    /// Keeps an open gate for the next time.
-    pub(crate) fn keep(&self, gate: Gate) {
-        self.desk.post().spare = Some(gate);
-    }
-
-    /// Nobody waits any more. A gate that is passed later is opened at once.
-    pub(crate) fn dismiss(&self) {
-        let mut post = self.desk.post();
-        post.wanted = None;
-        if let Some(gate) = post.passed.take() {
-            gate.open();
-        }
-    }
-}
-
-impl Drop for Doorman {
-    fn drop(&mut self) {
-        if self.image != Image::present() {
-            // The thread is the parent's, and may have had the post when this child was forked.
-            return;
-        }
-        self.dismiss();
-        self.desk.post().is_over = true;
-        self.desk.called.notify_one();
-    }
-}
-
-impl Post {
-    fn gate(&mut self, path: &Path) -> Option<Gate> {
-        let found = sys::identify(path).ok().flatten();
-        let spare = self.spare.take();
-        spare
-            .filter(|spare| found.is_some_and(|(file, _)| spare.is_on(file)))
-            .or_else(|| Gate::at(path))
-    }
-}
-
-impl Desk {
-    fn post(&self) -> MutexGuard<'_, Post> {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn attend(&self) {
-        let mut post = self.post();
+    /// Finds the end of the line on one side, by looks that reach further and further.
+    fn end_of(&self, side: Side) -> io::Result<Found> {
+        let (mut number, mut reach, mut is_waited_at) = (0, 0, false);
         loop {
-            let Some(gate) = post.wanted.clone() else {
-                if post.is_over {
-                    post.is_running = false;
-                    return;
+            let from = side.outwards(Offset::saturating_add(number, reach));
+            let found = sys::find_lock(&*self.descriptor, from)?;
+            match found {
+                Some(lock) => {
+                    let Some(after) = side.after(lock) else {
+                        return Ok(Found::Taken);
+                    };
+                    number = after.max(number);
+                    is_waited_at = true;
+                    reach = reach.saturating_mul(2).saturating_add(1);
                 }
-                let outcome = self.called.wait_timeout(post, DOORMAN_IDLE);
-                let (back, time) = outcome.unwrap_or_else(PoisonError::into_inner);
-                post = back;
-                if time.timed_out() && post.wanted.is_none() {
-                    post.is_running = false;
-                    return;
-                }
-                continue;
-            };
-            post.at = Some(gate.clone());
-            drop(post);
-            let is_passed = gate.pass();
-            post = self.post();
-            post.at = None;
-            match (is_passed, post.wants(&gate)) {
-                (true, true) => {
-                    post.wanted = None;
-                    post.passed = Some(gate);
-                    self.bell.ring();
-                }
-                // On this file system the slow beat has to do.
-                (false, true) => {
-                    post.wanted = None;
-                    gate.open();
-                }
-                (_, false) => {
-                    gate.open();
-                    post.spare = Some(gate);
+                None if reach > 0 => reach /= 2,
+                None => {
+                    let slot = Slot { side, number };
+                    return Ok(Found::End(End { slot, is_waited_at }));
                 }
             }
         }
     }
 }
 
-impl Post {
-    fn wants(&self, gate: &Gate) -> bool {
-        self.wanted.as_ref().is_some_and(|wanted| wanted.is(gate))
+/// A place in the line at a gate.
+#[derive(Clone, Debug)]
+pub(crate) struct Stand {
+    gate: Gate,
+    slot: Slot,
+}
+
+impl Stand {
+    pub(crate) const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// By which side of the middle it is let in.
+    pub(crate) const fn side(&self) -> Side {
+        self.slot.side
+    }
+
+    /// Waits until it is open and our turn, and closes it behind us; `false` if there are no such
+    /// locks here.
+    pub(crate) fn pass(&self) -> bool {
+        sys::wait_bytes(&*self.gate.descriptor, self.slot.way(self.gate.pid))
+    }
+
+    /// Says that nobody waits here any more, although somebody stands here who cannot be called back.
+    pub(crate) fn vacate(&self) {
+        // Whoever stands behind it sees that it is nobody's; nobody else is kept out.
+        let _marked = sys::try_bytes(&*self.gate.descriptor, self.slot.own(VACANT));
+    }
+
+    /// Says that somebody waits here again.
+    pub(crate) fn occupy(&self) {
+        let (all, own) = (self.slot.own(VACANT), self.slot.own(self.gate.pid));
+        for rest in split(all, own) {
+            sys::free_bytes(&*self.gate.descriptor, rest);
+        }
+    }
+
+    pub(crate) fn into_gate(self) -> Gate {
+        self.gate
+    }
+
+    /// Returns what is to be expected of those who are ahead, the most hopeful of them; `None` if
+    /// nobody is.
+    pub(crate) fn outlook(&self) -> Option<Outlook> {
+        let mut ways = vec![self.slot.way(self.gate.pid)];
+        let mut best = None;
+        for _again in 0..SLOT_TRIES {
+            let Some(way) = ways.pop() else {
+                break;
+            };
+            let Ok(Some(lock)) = sys::find_lock(&*self.gate.descriptor, way) else {
+                continue;
+            };
+            best = best.max(Some(outlook(lock)));
+            ways.extend(split(way, lock));
+        }
+        best
+    }
+}
+
+/// What is left of a way on both sides of a lock.
+fn split(way: Bytes, lock: Bytes) -> impl Iterator<Item = Bytes> {
+    let end = way.end.unwrap_or(Offset::MAX);
+    let before = bytes(way.start, lock.start.min(end));
+    let after = bytes(lock.end.unwrap_or(end).max(way.start), end);
+    [before, after]
+        .into_iter()
+        .filter(|part| part.end.is_some_and(|end| part.start < end))
+}
+
+impl Spot for Stand {
+    fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.gate.descriptor, &other.gate.descriptor) && self.slot == other.slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overlap(one: Bytes, other: Bytes) -> bool {
+        let end = |bytes: Bytes| bytes.end.unwrap_or(Offset::MAX);
+        one.start < end(other) && other.start < end(one)
+    }
+
+    fn slot(side: Side, number: Offset) -> Slot {
+        Slot { side, number }
+    }
+
+    /// What the kernel makes of two locks of one owner that touch.
+    fn merged(one: Bytes, other: Bytes) -> Bytes {
+        assert!(one.end == Some(other.start) || other.end == Some(one.start));
+        let end = one.end.max(other.end).unwrap();
+        bytes(one.start.min(other.start), end)
+    }
+
+    const PIDS: [Offset; 4] = [1, 70_000, 4_194_304, VACANT];
+    const SIDES: [Side; 2] = [Side::Left, Side::Right];
+
+    #[test]
+    fn every_lock_tells_whose_it_is() {
+        for (pid, side) in PIDS
+            .into_iter()
+            .flat_map(|pid| SIDES.map(|side| (pid, side)))
+        {
+            assert_eq!(number(side.whole(pid)), Some(pid));
+            for slot in [slot(side, 0), slot(side, 1), slot(side, 1_000_000)] {
+                let (own, way) = (slot.own(pid), slot.way(pid));
+                assert_eq!(number(own), Some(pid));
+                assert_eq!(number(merged(own, way)), Some(pid), "{side:?} {pid}");
+                assert_eq!(side.after(own), Some(slot.number + 1));
+                assert_eq!(side.after(merged(own, way)), Some(slot.number + 1));
+            }
+            assert_eq!(side.after(side.whole(pid)), None);
+        }
+        let all = Bytes {
+            start: 0,
+            end: None,
+        };
+        assert_eq!(number(all), None);
+    }
+
+    #[test]
+    fn the_middle_excludes_and_a_slot_keeps_out_only_those_behind_it_and_newcomers_of_its_side() {
+        for (one, other) in PIDS
+            .into_iter()
+            .flat_map(|one| PIDS.map(|other| (one, other)))
+        {
+            for (side, theirs) in SIDES
+                .into_iter()
+                .flat_map(|one| SIDES.map(|other| (one, other)))
+            {
+                assert!(overlap(side.whole(one), theirs.whole(other)));
+                for number in [0, 1, 7] {
+                    let place = slot(side, number);
+                    assert!(overlap(place.way(one), theirs.whole(other)));
+                    assert!(overlap(place.way(one), slot(theirs, 3).way(other)));
+                    let is_same = side == theirs;
+                    assert_eq!(overlap(place.own(one), theirs.whole(other)), is_same);
+                    for next in [0, 1, 7, 8] {
+                        let behind = slot(theirs, next).way(other);
+                        let is_behind = is_same && next > number;
+                        assert_eq!(overlap(place.own(one), behind), is_behind);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_a_way_is_looked_at_too() {
+        let parts = |lock| split(bytes(10, 20), lock).collect::<Vec<_>>();
+        assert_eq!(parts(bytes(12, 15)), [bytes(10, 12), bytes(15, 20)]);
+        assert_eq!(parts(bytes(0, 15)), [bytes(15, 20)]);
+        assert_eq!(parts(bytes(12, 99)), [bytes(10, 12)]);
+        let on = |start| Bytes { start, end: None };
+        assert_eq!(parts(on(12)), [bytes(10, 12)]);
+        assert_eq!(parts(on(0)), []);
     }
 }

@@ -64,6 +64,7 @@
 mod busy;
 mod clock;
 pub mod config;
+mod doorman;
 mod error;
 mod fault;
 mod fence;
@@ -76,8 +77,10 @@ pub mod limits;
 mod lock;
 mod mutex;
 mod options;
+mod outlook;
 mod own;
 mod path;
+mod post;
 mod record;
 mod state;
 mod sweep;

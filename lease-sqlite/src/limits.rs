@@ -23,6 +23,10 @@ pub const FOREIGN_HOLD: Duration = Duration::from_secs(30);
 /// How often a waiter tries the kernel lock although nobody has woken it.
 pub(crate) const BEAT: Duration = Duration::from_millis(250);
 
+/// How many beats the lock has to be free until those ahead are overtaken although they seem to run: one
+/// of them may be suspended in a way that does not show.
+pub(crate) const PATIENCE: u32 = 20;
+
 /// How many times in a row the gate lets one of us through before a poll interval is left free, so
 /// that somebody who polls gets in.
 pub(crate) const HANDOVERS_IN_A_ROW: u32 = 10;

@@ -42,6 +42,27 @@ pub(crate) struct Settings {
     pub(crate) timing: Arc<dyn Timing>,
     /// The clock is a caller's, so nothing but its sleep may wait.
     pub(crate) is_timing_given: bool,
+    #[cfg(feature = "test-util")]
+    pub(crate) when_in_line: Option<WhenInLine>,
+}
+
+/// Hears when a waiter has its place in the line, on the waiter's thread.
+#[cfg(feature = "test-util")]
+#[derive(Clone)]
+pub(crate) struct WhenInLine(Arc<dyn Fn() + Send + Sync>);
+
+#[cfg(feature = "test-util")]
+impl WhenInLine {
+    pub(crate) fn tell(&self) {
+        (self.0)();
+    }
+}
+
+#[cfg(feature = "test-util")]
+impl std::fmt::Debug for WhenInLine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WhenInLine")
+    }
 }
 
 impl Default for LockOptions {
@@ -70,6 +91,8 @@ impl LockOptions {
                 events: Arc::default(),
                 timing: Arc::new(SystemTiming),
                 is_timing_given: false,
+                #[cfg(feature = "test-util")]
+                when_in_line: None,
             },
         }
     }
@@ -126,6 +149,13 @@ impl LockOptions {
     #[cfg(feature = "test-util")]
     pub const fn beat(mut self, beat: Duration) -> Self {
         self.settings.beat = beat;
+        self
+    }
+
+    /// Hears when a waiter has its place in the line, on the waiter's thread.
+    #[cfg(feature = "test-util")]
+    pub fn when_in_line(mut self, told: impl Fn() + Send + Sync + 'static) -> Self {
+        self.settings.when_in_line = Some(WhenInLine(Arc::new(told)));
         self
     }
 

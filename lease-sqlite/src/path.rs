@@ -58,6 +58,11 @@ impl Paths {
         with_suffix(&self.mutex, &format!(".new-{unique}"))
     }
 
+    /// Returns a name beside the record for one in the making, or for one that is taken away.
+    pub(crate) fn unfinished_record(&self, unique: &str) -> PathBuf {
+        with_suffix(&self.record, &format!(".new-{unique}"))
+    }
+
     /// Returns the directory of both.
     pub(crate) fn directory(&self) -> &Path {
         self.record.parent().unwrap_or_else(|| Path::new("/"))

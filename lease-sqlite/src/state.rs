@@ -13,8 +13,8 @@ use lease_procfs::{Matching, Pid, ProcLiveness, ProcessIdentity};
 use crate::busy::{self, Adopted, Looks};
 use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
 use crate::fault::{FaultPoint, Faults};
-use crate::fence::{self, Adoption, Look, RecordFile};
-use crate::gate::Gate;
+use crate::fence::{self, Adoption, Look, Names, RecordFile};
+use crate::gate::{Gate, Stand};
 use crate::health::{Incident, Incidents};
 use crate::hold::Granted;
 use crate::limits::{COLLISIONS, RECORD_BYTES, REOPENINGS};
@@ -36,9 +36,11 @@ pub(crate) struct State {
     hold: Option<Held>,
     /// How many holds there were: the last part of a token.
     holds: u64,
-    /// How many mutexes were made or opened.
-    mutexes: u64,
+    /// How many names were given to files in the making.
+    unfinished: u64,
     looks: Looks,
+    /// The dead claim that was removed, until a grant tells of it.
+    reaped: Option<Box<LastWriter>>,
     /// Somebody whose record has none of our fields: it polls, and knows no gate.
     has_seen_peer: bool,
     liveness: Option<ProcLiveness>,
@@ -126,7 +128,6 @@ pub(crate) struct InTheWay {
 #[derive(Debug, Default)]
 struct Repairs {
     adopted: Option<Adopted>,
-    reaped: Option<Box<LastWriter>>,
     reopened: u32,
 }
 
@@ -147,8 +148,8 @@ impl State {
     }
 
     /// Keeps the gate that let the present hold through. Returns one that is not needed.
-    pub(crate) fn keep_gate(&mut self, gate: Gate) -> Option<Gate> {
-        self.record.keep_gate(gate)
+    pub(crate) fn keep_gate(&mut self, passed: Stand) -> Option<Gate> {
+        self.record.keep_gate(passed)
     }
 
     /// Tries once; never waits.
@@ -240,11 +241,12 @@ impl State {
         if !matches!(self.begin(paths), Ok(Begun::Taken)) {
             return Swept::KeptUnlocked;
         }
+        let unique = self.unique().unwrap_or_default();
         let Some(mutex) = &self.mutex else {
             return Swept::KeptUnlocked;
         };
         let swept = match mutex.has_moved() {
-            Ok(false) => sweep::remove(&paths.record, found, &mut self.faults),
+            Ok(false) => sweep::remove(paths, &unique, found, &mut self.faults),
             Ok(true) | Err(_) => Swept::KeptUnlocked,
         };
         // If it fails, the caller closes the connection.
@@ -325,37 +327,24 @@ impl State {
         }
     }
 
-    /// Opens what is not open. Nothing on the fast path.
+    /// Opens the mutex if it is not open. Nothing on the fast path.
     fn ready(&mut self, paths: &Paths) -> Result<(), AcquireError> {
-        let opened = self.open(paths);
-        let is_gone = matches!(
-            &opened,
-            Err(AcquireError::Io { step: Step::Open, source, .. })
-                if source.kind() == std::io::ErrorKind::NotFound
-        );
-        if !is_gone || self.mutex.is_none() {
-            return opened;
+        if self.mutex.is_some() {
+            return Ok(());
         }
-        // The directory went after the mutex had been opened and before there was a record.
-        self.mutex = None;
-        self.open(paths)
+        // If that fails, what follows says why.
+        let _made = std::fs::create_dir_all(paths.directory());
+        let unique = self.unique()?;
+        self.mutex = Some(MutexFile::open(paths, &unique)?);
+        Ok(())
     }
 
-    fn open(&mut self, paths: &Paths) -> Result<(), AcquireError> {
-        if self.mutex.is_none() {
-            // If that fails, what follows says why.
-            let _made = std::fs::create_dir_all(paths.directory());
-        }
-        if self.mutex.is_none() {
-            self.mutexes = self.mutexes.saturating_add(1);
-            let random = self.own_name()?.random;
-            // As short as it can be: it comes on top of a name that may be long already.
-            let unique = format!("{random:016x}-{}", self.mutexes);
-            self.mutex = Some(MutexFile::open(paths, &unique)?);
-        }
-        self.record
-            .prepare(&paths.record, &mut self.faults)
-            .map_err(|(step, source)| io(&paths.record, step, source))
+    /// Returns the last part of a name that no other file has. As short as it can be: it comes on top
+    /// of a name that may be long already.
+    fn unique(&mut self) -> Result<String, AcquireError> {
+        self.unfinished = self.unfinished.saturating_add(1);
+        let random = self.own_name()?.random;
+        Ok(format!("{random:016x}-{}", self.unfinished))
     }
 
     /// Tries the kernel lock.
@@ -418,21 +407,8 @@ impl State {
         match kernel_contention(&seen) {
             Contention::Grant { adopt: false, .. } => {}
             Contention::Grant { adopt: true, reap } => {
-                let claim = look.writer.clone().filter(|_| reap).map(Box::new);
-                match self
-                    .record
-                    .adopt(&paths.record, look, reap, &mut self.faults)
-                    .map_err(failed)?
-                {
-                    Adoption::Done(adopted) => {
-                        repairs.adopted = Some(adopted);
-                        repairs.reaped = claim;
-                    }
-                    Adoption::Lost => {
-                        return Ok(Fenced::Busy(
-                            self.busy_at_record(RecordClass::Changing, request),
-                        ));
-                    }
+                if let Some(lost) = self.adopt(request, look, reap, repairs)? {
+                    return Ok(lost);
                 }
             }
             Contention::Busy(reason) => {
@@ -446,6 +422,38 @@ impl State {
             let _closed = self.record.close_gate(&paths.record);
         }
         Ok(Fenced::Passed(held))
+    }
+
+    /// Makes the record at the path our own. Returns what came between, if that was not possible.
+    fn adopt(
+        &mut self,
+        request: Request<'_>,
+        look: Look,
+        reap: bool,
+        repairs: &mut Repairs,
+    ) -> Result<Option<Fenced>, AcquireError> {
+        let claim = look.writer.clone().filter(|_| reap).map(Box::new);
+        let unique = request.paths.unfinished_record(&self.unique()?);
+        let path = &*request.paths.record;
+        let unique = &*unique;
+        let names = Names { path, unique };
+        let outcome = self.record.adopt(names, look, reap, &mut self.faults);
+        match outcome {
+            Ok(Adoption::Done(adopted)) => {
+                repairs.adopted = adopted;
+                self.reaped = claim.or_else(|| self.reaped.take());
+                Ok(None)
+            }
+            Ok(Adoption::Lost) => {
+                let lost = self.busy_at_record(RecordClass::Changing, request);
+                Ok(Some(Fenced::Busy(lost)))
+            }
+            // The directory went under the lock, and the mutex with it.
+            Err((_, error)) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(Some(Fenced::MutexMoved))
+            }
+            Err((step, source)) => Err(io(path, step, source)),
+        }
     }
 
     /// Writes the record.
@@ -492,7 +500,7 @@ impl State {
         let number = held.number;
         let granted = Granted {
             adopted: repairs.adopted,
-            reaped: repairs.reaped,
+            reaped: self.reaped.take(),
             reopened: repairs.reopened,
             ..held.granted()
         };
@@ -512,6 +520,16 @@ impl State {
         outcome.map_err(SqliteError::from)
     }
 
+    /// Asks the kernel who has the lock.
+    pub(crate) fn kernel_look(&self) -> KernelLook {
+        // A process is not shown its own locks.
+        match &self.mutex {
+            _ if self.hold.is_some() => KernelLook::Held(None),
+            Some(mutex) => mutex.kernel_look().unwrap_or(KernelLook::Unseen),
+            None => KernelLook::Unseen,
+        }
+    }
+
     /// Says who is in the way of the kernel lock, as far as can be seen now.
     pub(crate) fn busy(&mut self, request: Request<'_>) -> Box<InTheWay> {
         let Request {
@@ -521,12 +539,7 @@ impl State {
         self.has_seen_peer |= holder
             .as_ref()
             .is_some_and(|holder| holder.identity.is_none());
-        // A process is not shown its own locks.
-        let kernel = match &self.mutex {
-            _ if self.hold.is_some() => KernelLook::Held(None),
-            Some(mutex) => mutex.kernel_look().unwrap_or(KernelLook::Unseen),
-            None => KernelLook::Unseen,
-        };
+        let kernel = self.kernel_look();
         let locked_by = match kernel {
             KernelLook::Held(pid) => pid,
             KernelLook::Free | KernelLook::Unseen => None,

@@ -3,6 +3,7 @@
 //! It removes only while it has the kernel lock, so that no holder is in the middle of signing; a mutex
 //! that is missing is not made, and one that is busy means that somebody lives.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
@@ -12,6 +13,7 @@ use lease_procfs::{Pid, ProcLiveness};
 use crate::busy;
 use crate::fault::{FaultPoint, Faults};
 use crate::fence;
+use crate::path::Paths;
 use crate::record::{self, Content, LastWriter};
 use crate::sys::{self, FileId, Kind};
 
@@ -67,7 +69,12 @@ pub(crate) fn look(path: &Path, liveness: &ProcLiveness) -> Result<Found, Swept>
 }
 
 /// Looks again, under the kernel lock, and removes.
-pub(crate) fn remove(path: &Path, found: &Found, faults: &mut Faults) -> Swept {
+///
+/// To look and then to remove by name would remove whatever comes in between, such as a claim of
+/// protocol 1 that does not ask for the lock. So the record gets another name first, and is removed
+/// only if it is the one that was found.
+pub(crate) fn remove(paths: &Paths, unique: &str, found: &Found, faults: &mut Faults) -> Swept {
+    let path = &*paths.record;
     let looked = faults
         .hit(FaultPoint::Look)
         .and_then(|()| sys::identify(path));
@@ -79,14 +86,28 @@ pub(crate) fn remove(path: &Path, found: &Found, faults: &mut Faults) -> Swept {
     if fence::last_writer(path).as_ref() != Some(&found.writer) {
         return Swept::KeptChanged;
     }
+    let aside = paths.unfinished_record(unique);
     let removed = faults
         .hit(FaultPoint::Remove)
-        .and_then(|()| std::fs::remove_file(path));
+        .and_then(|()| take_away(path, &aside, found.file));
     match removed {
-        Ok(()) => Swept::Removed(found.writer.pid),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Swept::AlreadyGone,
+        Ok(true) => Swept::Removed(found.writer.pid),
+        Ok(false) => Swept::KeptChanged,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Swept::AlreadyGone,
         Err(error) => Swept::Failed(error.raw_os_error().unwrap_or(0)),
     }
+}
+
+/// Removes one file and no other; `false` if another one was there, which is put back.
+fn take_away(path: &Path, aside: &Path, file: FileId) -> io::Result<bool> {
+    sys::rename_new(path, aside)?;
+    if sys::identify(aside)?.is_some_and(|(found, _)| found == file) {
+        std::fs::remove_file(aside)?;
+        return Ok(true);
+    }
+    // If somebody was faster again, it stays under that name, and nothing is lost.
+    sys::rename_new(aside, path)?;
+    Ok(false)
 }
 
 fn read(descriptor: &OwnedFd) -> Option<(FileId, LastWriter)> {

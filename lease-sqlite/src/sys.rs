@@ -18,7 +18,7 @@ use std::time::Duration;
 use lease_procfs::{LaunchId, Pid};
 use rusqlite::{Connection, ffi};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::PidfdFlags;
 
@@ -190,6 +190,20 @@ pub(crate) fn set_size(file: impl AsFd, bytes: u64) -> io::Result<()> {
     Ok(rustix::fs::ftruncate(file, bytes)?)
 }
 
+/// Lets two names change places in one step.
+pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    let here = rustix::fs::CWD;
+    let how = RenameFlags::EXCHANGE;
+    Ok(rustix::fs::renameat_with(here, one, here, other, how)?)
+}
+
+/// Gives a file another name, unless something has that name.
+pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let here = rustix::fs::CWD;
+    let how = RenameFlags::NOREPLACE;
+    Ok(rustix::fs::renameat_with(here, from, here, to, how)?)
+}
+
 /// A place in a file.
 pub(crate) type Offset = libc::off_t;
 
@@ -303,10 +317,10 @@ impl Bell {
     }
 }
 
-/// Opens a process, to see when it ends. `None` if it has ended, or the kernel has no such thing.
-pub(crate) fn watch(pid: Pid) -> Option<OwnedFd> {
-    let pid = rustix::process::Pid::from_raw(pid.get())?;
-    rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
+/// Opens a process, to see when it ends. `ESRCH`: it has ended and was reaped.
+pub(crate) fn watch(pid: Pid) -> io::Result<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(pid.get()).ok_or(Errno::SRCH)?;
+    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Waits for a ring, for the end of a process, or until the time is over. Returns whether it ended

@@ -6,15 +6,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lease_core::BusyReason;
+use lease_procfs::Pid;
 
 use crate::busy::Busy;
+use crate::doorman::Doorman;
 use crate::error::AcquireError;
-use crate::gate::{Doorman, Gate};
+use crate::fault::FaultPoint;
+use crate::gate::Stand;
 use crate::health::Happening;
 use crate::hold::{Granted, Hold, Lane, Telling};
-use crate::limits::{HANDOVERS_IN_A_ROW, IMPATIENCE, POLL};
+use crate::limits::{HANDOVERS_IN_A_ROW, IMPATIENCE, PATIENCE, POLL};
 use crate::lock::Shared;
 use crate::options::Settings;
+use crate::outlook::Outlook;
 use crate::state::{Attempt, InTheWay, Manner, Request};
 use crate::sys::{self, KernelLook};
 
@@ -71,6 +75,11 @@ impl Line {
 
     fn is_waited_in(&self) -> bool {
         !self.queue().waiting.is_empty()
+    }
+
+    /// Asked by one who stands in it.
+    fn is_waited_in_by_others(&self) -> bool {
+        self.queue().waiting.len() > 1
     }
 
     fn doorman(&self) -> Option<&Doorman> {
@@ -136,10 +145,10 @@ impl Drop for Place<'_> {
 /// Why a wait outside ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sign {
-    /// The time was over, and the gate is still shut.
-    None,
-    /// Anything else: it is worth a try.
-    Other,
+    /// It is our turn, or nobody tells us when it is.
+    Try,
+    /// Something happened, or nothing for a beat. The gate is still shut.
+    Look,
 }
 
 /// One caller who waits.
@@ -150,11 +159,16 @@ struct Waiter<'a> {
     budget: WaitBudget,
     started: Duration,
     /// The gate that let us through in vain. It stays shut behind us, so that we stay first.
-    passed: Option<Gate>,
+    passed: Option<Stand>,
     /// How long the next look takes to come while it is.
     patience: Duration,
-    /// Nobody held when it was looked last, and this was the last hold.
-    free_after: Option<String>,
+    /// Since then nobody held at any look, and this was the last hold.
+    free_after: Option<(String, Duration)>,
+    /// It has ended, and is not watched again.
+    ended: Option<Pid>,
+    /// It has been told that it has its place.
+    #[cfg(feature = "test-util")]
+    is_told: bool,
 }
 
 /// Takes the lock, waiting within the budget.
@@ -179,6 +193,9 @@ pub(crate) fn acquire(
         passed: None,
         patience: IMPATIENCE,
         free_after: None,
+        ended: None,
+        #[cfg(feature = "test-util")]
+        is_told: false,
     };
     let has_turns = !settings.is_timing_given && budget != WaitBudget::NOW;
     // Bound first: a guard in the head of a condition would live to its end, across every wait.
@@ -238,10 +255,11 @@ impl Waiter<'_> {
             if !place.is_first() {
                 // What was seen is old by the time of our turn.
                 seen = None;
+                self.has_place();
             }
             if place.wait_turn(self.left()) {
                 let in_the_way = seen.take().unwrap_or_else(|| self.look());
-                if self.wait_outside(&in_the_way) == Sign::None && !self.is_over() {
+                if self.wait_outside(&in_the_way) == Sign::Look && !self.is_over() {
                     let in_the_way = self.look();
                     if !self.is_stuck(&in_the_way) {
                         seen = Some(in_the_way);
@@ -260,20 +278,37 @@ impl Waiter<'_> {
         }
     }
 
-    /// Tells whether the gate is shut although nobody holds: so at two looks, with no hold between
-    /// them. One look may fall between a release and the next grant, and whoever tried then would
-    /// overtake. Where the kernel cannot be asked, trying is the only look.
+    /// Tells whether the gate is shut although nobody holds, and will stay so.
+    ///
+    /// A look at a free kernel lock may fall between a release and the next grant, and whoever tried then
+    /// would overtake. So it is asked who is ahead: as long as one of them will move, it is theirs.
+    /// Where the kernel cannot be asked, trying is the only look.
     fn is_stuck(&mut self, in_the_way: &InTheWay) -> bool {
+        match in_the_way.kernel {
+            KernelLook::Unseen => return true,
+            KernelLook::Held(_) => {
+                self.free_after = None;
+                return false;
+            }
+            KernelLook::Free => {}
+        }
         let last = in_the_way.holder.as_ref();
         let token = last.and_then(|last| last.token.clone());
         let token = token.unwrap_or_default();
-        match in_the_way.kernel {
-            KernelLook::Unseen => true,
-            KernelLook::Held(_) => {
-                self.free_after = None;
-                false
-            }
-            KernelLook::Free => self.free_after.replace(token.clone()) == Some(token),
+        let now = self.settings.timing.now();
+        let since = match self.free_after.take() {
+            Some((before, since)) if before == token => since,
+            Some(_) | None => now,
+        };
+        self.free_after = Some((token, since));
+        let free_for = now.saturating_sub(since);
+        let beat = self.settings.beat;
+        let doorman = self.shared.line.doorman();
+        match doorman.and_then(Doorman::outlook) {
+            Some(Outlook::Gone) => true,
+            Some(Outlook::Doubtful) => free_for >= beat / 2,
+            // If it is nobody, then our own thread is just being woken.
+            Some(Outlook::Good) | None => free_for >= beat.saturating_mul(PATIENCE),
         }
     }
 
@@ -289,37 +324,60 @@ impl Waiter<'_> {
         let poll = at_most(self.settings.poll, self.left());
         let Some(doorman) = self.shared.line.doorman() else {
             self.settings.timing.sleep(poll);
-            return Sign::Other;
+            return Sign::Try;
         };
-        let holder = in_the_way.locked_by.and_then(sys::watch);
-        if self.passed.is_some() {
+        let watched = in_the_way.locked_by.filter(|pid| self.ended != Some(*pid));
+        let holder = watched.and_then(|pid| sys::watch(pid).ok());
+        if self.passed.is_some() || in_the_way.reason == BusyReason::LostRace {
             // Somebody came in beside the gate, and will not ring when leaving.
             let time = at_most(self.patience.min(POLL), Some(poll));
             self.patience = self.patience.saturating_mul(2);
             sys::wait_any(None, holder.as_ref(), time);
-            return Sign::Other;
+            return Sign::Try;
         }
         let is_kernel = matches!(in_the_way.reason, BusyReason::Kernel(_));
-        let has_gate = is_kernel && doorman.go(&self.request.paths.record);
-        // A holder who is gone by now cannot be watched.
-        let is_seen = holder.is_some() || in_the_way.locked_by.is_none();
-        let time = if has_gate && is_seen {
-            at_most(jittered(self.settings.beat), self.left())
-        } else {
-            poll
-        };
-        let is_signed = sys::wait_any(Some(doorman.bell()), holder.as_ref(), time);
+        if !is_kernel || !doorman.go(&self.request.paths.record) {
+            sys::wait_any(Some(doorman.bell()), holder.as_ref(), poll);
+            return Sign::Try;
+        }
+        self.has_place();
+        // Its number was read before it was opened, and may be another one's by now.
+        let is_watched = self.shared.state().kernel_look() == in_the_way.kernel;
+        if is_watched {
+            let time = at_most(jittered(self.settings.beat), self.left());
+            sys::wait_any(Some(doorman.bell()), holder.as_ref(), time);
+        }
         self.passed = doorman.passed();
-        if self.passed.is_some() {
-            self.patience = IMPATIENCE;
-            self.leave_room();
-            Sign::Other
-        } else if is_signed || !has_gate {
-            Sign::Other
-        } else {
-            Sign::None
+        if self.passed.is_none() {
+            // Whoever shares its files may still have the lock.
+            let has_ended = |holder| sys::wait_any(None, Some(holder), Duration::ZERO);
+            self.ended = watched.filter(|_| holder.as_ref().is_some_and(has_ended));
+            return Sign::Look;
+        }
+        self.patience = IMPATIENCE;
+        // Nobody fails here; a test may be slow.
+        let _slow = self.shared.state().faults.hit(FaultPoint::Passed);
+        self.leave_room();
+        Sign::Try
+    }
+
+    /// Tells, once, that nobody who comes from now on should be let in before.
+    #[cfg(feature = "test-util")]
+    fn has_place(&mut self) {
+        if !std::mem::replace(&mut self.is_told, true)
+            && let Some(told) = &self.settings.when_in_line
+        {
+            told.tell();
         }
     }
+
+    #[cfg(not(feature = "test-util"))]
+    #[expect(
+        clippy::needless_pass_by_ref_mut,
+        clippy::unused_self,
+        reason = "the shape of the other one"
+    )]
+    const fn has_place(&mut self) {}
 
     /// Leaves a poll interval free for peers now and then, where there are any.
     fn leave_room(&self) {
@@ -342,10 +400,19 @@ impl Waiter<'_> {
         let mut state = self.shared.state();
         match state.attempt(self.request, manner)? {
             Attempt::Granted(number, mut granted) => {
-                let spare = self.passed.take().and_then(|gate| state.keep_gate(gate));
+                let spare = self
+                    .passed
+                    .take()
+                    .and_then(|passed| state.keep_gate(passed));
                 drop(state);
-                if let (Some(spare), Some(doorman)) = (spare, self.shared.line.doorman()) {
-                    doorman.keep(spare);
+                if let Some(doorman) = self.shared.line.doorman() {
+                    if let Some(spare) = spare {
+                        doorman.keep(spare);
+                    }
+                    if self.shared.line.is_waited_in_by_others() {
+                        // The next one of this process takes its place now, and not when it is woken.
+                        doorman.go(&self.request.paths.record);
+                    }
                 }
                 granted.contended = true;
                 granted.waited = self.waited();
@@ -353,8 +420,11 @@ impl Waiter<'_> {
             }
             Attempt::Busy(mut in_the_way) => {
                 drop(state);
-                if !matches!(in_the_way.reason, BusyReason::Kernel(_)) {
-                    // Not for a holder, so that it may be long.
+                let is_short = matches!(
+                    in_the_way.reason,
+                    BusyReason::Kernel(_) | BusyReason::LostRace
+                );
+                if !is_short || !self.is_current() {
                     self.give_up_gate();
                 }
                 self.tell(&mut in_the_way);
@@ -363,10 +433,18 @@ impl Waiter<'_> {
         }
     }
 
+    /// Whether the gate that let us through is one on the record that lies there now.
+    fn is_current(&self) -> bool {
+        self.passed.as_ref().is_none_or(|passed| {
+            let found = sys::identify(&self.request.paths.record);
+            found.is_ok_and(|found| found.is_some_and(|(file, _)| passed.gate().is_on(file)))
+        })
+    }
+
     /// Lets the next one through.
     fn give_up_gate(&mut self) {
-        if let Some(gate) = self.passed.take() {
-            gate.open();
+        if let Some(passed) = self.passed.take() {
+            passed.gate().open();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::io::stdin;
+use std::io::{Write as _, stdin};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
@@ -56,7 +56,8 @@ fn obeys_orders() {
                 let next = || drop(orders.next());
                 answer(&looped(&lock, next));
             }
-            "storm" => answer(&storm(&lock, rest)),
+            "turn" => answer(turn(&lock, rest)),
+            "storm" => answer(&storm(&database, rest)),
             // What a peer does that knows neither gate nor our fields.
             "peer" => {
                 let mutex = rusqlite::Connection::open(lock.mutex_path()).unwrap();
@@ -104,6 +105,16 @@ fn rounds(lock: &WriteLock, rounds: u32) -> String {
         hold.release().unwrap();
     }
     format!("done, longest wait {} ms", longest.as_millis())
+}
+
+/// Is inside once, and says so where everybody does.
+fn turn(lock: &WriteLock, name: &str) -> &'static str {
+    let hold = lock.acquire(WaitBudget::Within(BOUND)).unwrap();
+    let log = lock.lock_path().with_extension("log");
+    let file = fs::OpenOptions::new().append(true).create(true).open(log);
+    writeln!(file.unwrap(), "{name}").unwrap();
+    hold.release().unwrap();
+    "had its turn"
 }
 
 /// Gives back and takes again without a pause. Says whether somebody who waited was in between.

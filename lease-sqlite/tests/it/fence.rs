@@ -38,7 +38,7 @@ fn a_record_that_is_gone_is_made_again() {
     assert_eq!(
         cause(&now(&lock).unwrap()),
         None,
-        "it is made before the lock is taken"
+        "the first one is nobody's"
     );
     fs::remove_file(place.record()).unwrap();
     let hold = now(&lock).unwrap();
@@ -314,6 +314,85 @@ mod legacy {
         let hold = now(&lock).unwrap();
         assert!(hold.granted().reaped.is_none());
         assert_eq!(fs::metadata(place.record()).unwrap().len(), 1_024);
+    }
+
+    // S46
+    #[test]
+    fn two_who_find_a_dead_claim_at_once_are_granted_one_after_the_other() {
+        let place = Place::new();
+        fs::write(place.record(), claim(dead_pid(), 5)).unwrap();
+        let mut writers = [Writer::start(&place), Writer::start(&place)];
+        let told: Vec<String> = std::thread::scope(|scope| {
+            let both = writers.each_mut().map(|writer| {
+                scope.spawn(|| {
+                    let told = writer.does(&format!("acquire {}", BOUND.as_millis()));
+                    assert_eq!(writer.does("check"), "Some(Ok(()))");
+                    assert_eq!(writer.does("release"), "Some(Ok(Lock))");
+                    told
+                })
+            });
+            both.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        assert!(
+            told.iter().all(|told| told.starts_with("granted")),
+            "{told:?}"
+        );
+        let reaped = told.iter().filter(|told| told.contains("reaped")).count();
+        assert_eq!(reaped, 1, "{told:?}");
+        assert_eq!(fs::metadata(place.record()).unwrap().len(), 1_024);
+    }
+
+    // S46
+    #[cfg(feature = "test-util")]
+    #[test]
+    fn who_comes_while_a_dead_claim_is_removed_makes_no_record_in_between() {
+        use lease_sqlite::FaultPoint;
+
+        let place = Place::new();
+        let pid = dead_pid();
+        fs::write(place.record(), claim(pid, 5)).unwrap();
+        let lock = place.lock();
+        let path = place.record();
+        let mut other = Writer::start(&place);
+        lock.meanwhile(FaultPoint::Adopt, move || {
+            // As whoever is faster than both finds it.
+            fs::remove_file(&path).unwrap();
+            assert!(other.does("acquire 0").starts_with("busy Kernel"));
+            assert!(!path.exists());
+        });
+        // The claim went by itself, so that nobody is said to have removed it.
+        assert_eq!(refused(&lock).0, BusyReason::LostRace);
+        let hold = now(&lock).unwrap();
+        assert_eq!(cause(&hold), None);
+        assert!(hold.granted().reaped.is_none());
+        assert_eq!(place.names().len(), 2);
+    }
+
+    // S46
+    #[cfg(feature = "test-util")]
+    #[test]
+    fn a_claim_that_comes_in_the_place_of_a_dead_one_is_not_removed() {
+        use lease_sqlite::FaultPoint;
+
+        let place = Place::new();
+        fs::write(place.record(), claim(dead_pid(), 5)).unwrap();
+        let lock = place.lock();
+        let path = place.record();
+        // As protocol 1 does it: complete under another name, and then in place.
+        lock.meanwhile(FaultPoint::Adopt, move || {
+            let own = path.with_extension("claim");
+            fs::write(&own, claim(1, 6)).unwrap();
+            fs::rename(own, path).unwrap();
+        });
+        assert_eq!(refused(&lock).0, BusyReason::LostRace);
+        assert_eq!(refused(&lock).0, BusyReason::LegacyAlive);
+        assert_eq!(fs::read_to_string(place.record()).unwrap(), claim(1, 6));
+        assert_eq!(place.names().len(), 2, "{:?}", place.names());
+        // A removal is told of by the next grant, also if the one that removed was not granted.
+        fs::write(place.record(), claim(dead_pid(), 5)).unwrap();
+        lock.inject(FaultPoint::Write, 5);
+        now(&lock).unwrap_err();
+        assert!(now(&lock).unwrap().granted().reaped.is_some());
     }
 
     // C41, S47

@@ -105,6 +105,22 @@ impl Writer {
         self.answers.recv_timeout(BOUND).expect("an answer in time")
     }
 
+    /// Returns what it has answered by now, if anything.
+    pub(crate) fn heard(&self) -> Option<String> {
+        self.answers.try_recv().ok()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.pid().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        stat.contains(") T ")
+    }
+
     pub(crate) fn does(&mut self, order: &str) -> String {
         self.order(order);
         self.answer()
@@ -174,6 +190,12 @@ pub(crate) fn now(lock: &WriteLock) -> Result<Hold, AcquireError> {
 
 pub(crate) fn within(time: Duration) -> WaitBudget {
     WaitBudget::Within(time)
+}
+
+/// Takes so long, on purpose.
+#[cfg(feature = "test-util")]
+pub(crate) fn sleeps(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// Looks until something is so.

@@ -1,0 +1,39 @@
+//! What is to be expected of a process that is ahead in a line.
+
+use std::fs;
+use std::time::Duration;
+
+use lease_procfs::Pid;
+
+use crate::sys;
+
+/// From the worst on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Outlook {
+    /// It has ended.
+    Gone,
+    /// It is stopped, or nobody knows which one it is.
+    Doubtful,
+    /// It runs, or will.
+    Good,
+}
+
+impl Outlook {
+    /// Judges a process by its number in our pid namespace.
+    pub(crate) fn of(pid: Pid) -> Self {
+        match sys::watch(pid) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Self::Gone,
+            Ok(process) if sys::wait_any(None, Some(&process), Duration::ZERO) => {
+                return Self::Gone;
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // The name before it may have any character, brackets too.
+        let state = stat.rsplit(')').next().map(str::trim_start);
+        match state.and_then(|rest| rest.chars().next()) {
+            Some('T' | 't') => Self::Doubtful,
+            Some(_) | None => Self::Good,
+        }
+    }
+}
