@@ -19,11 +19,14 @@ pub(crate) struct Table {
     hasher: DefaultHashBuilder,
     next: u64,
     walk: Walk,
+    /// For each name whether its partner is held instead.
+    swapped: Vec<bool>,
 }
 
 impl Table {
     pub(crate) fn new(names: Vec<String>) -> Self {
         let mut table = Self {
+            swapped: vec![false; names.len()],
             names,
             table: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
@@ -61,6 +64,22 @@ impl Table {
         if let Ok(found) = self.table.find_entry(hash, |entry| *entry.name == **name) {
             let (entry, _) = found.remove();
             std::hint::black_box((entry.generation, entry.touched));
+        }
+    }
+}
+
+impl Table {
+    /// Lets only the first half of the names be held, for [`others`](Self::others).
+    pub(crate) fn halve(&mut self) {
+        (self.names.len() / 2..self.names.len()).for_each(|at| self.give(at));
+    }
+
+    /// Gives back one name and takes its partner in the other half.
+    pub(crate) fn others(&mut self, count: u64) {
+        for _ in 0..count {
+            let (from, to) = self.walk.swap(&mut self.swapped);
+            self.give(from);
+            self.take(to);
         }
     }
 }

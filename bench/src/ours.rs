@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lease_core::{
-    Action, At, AuthorityId, By, Call, LeaseId, LeasePolicy, Moment, OpId, Outcome, Provenance,
-    Registry, ResourceKey, Seen, SessionHolder, Step, Turn, Wait,
+    Action, At, AuthorityId, By, Call, Finish, LeaseId, LeasePolicy, Moment, OpId, Outcome,
+    Provenance, Registry, Request, ResourceKey, Seen, SessionHolder, Start, Step, Turn, Wait,
 };
 
 use crate::rounds::{Walk, Work};
@@ -19,6 +19,8 @@ pub(crate) struct Held {
     random: u64,
     now: u64,
     walk: Walk,
+    /// For each name whether its partner is held instead.
+    swapped: Vec<bool>,
 }
 
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -41,6 +43,7 @@ impl Held {
         let mut held = Self {
             registry: Registry::new(AuthorityId::from_bytes([7; 16]), policy),
             at: Vec::with_capacity(names.len()),
+            swapped: vec![false; names.len()],
             keys,
             names,
             holder: SessionHolder::new("agent", "session-1").expect("a sound name"),
@@ -52,6 +55,17 @@ impl Held {
             let token = held.acquire(at);
             held.at.push(token);
         }
+        held
+    }
+
+    /// Like [`new`](Self::new), for bearers who kept a copy of the key that they acquired.
+    pub(crate) fn by_own_keys(names: Vec<String>) -> Self {
+        let mut held = Self::new(names);
+        let listed = held.registry.peek(Moment::ZERO).into_iter();
+        let mut kept: Vec<_> = listed.map(|view| (view.token, view.resource)).collect();
+        // Names were acquired in their order, so generations are in it too.
+        kept.sort_by_key(|(token, _)| token.generation);
+        held.keys = kept.into_iter().map(|(_, key)| key).collect();
         held
     }
 
@@ -69,7 +83,30 @@ impl Held {
     }
 
     /// Acquires by name: the name is made here, as for a request that comes in.
+    #[inline]
     pub(crate) fn acquire(&mut self, at: usize) -> At {
+        let key = ResourceKey::new(&self.names[at]).expect("a sound key");
+        let request = Request {
+            holder: &self.holder,
+            ttl: None,
+            wait: Wait::No,
+        };
+        let random = &mut self.random;
+        let mut lease_id = || {
+            *random += 1;
+            LeaseId::from_bytes(u128::from(*random).to_le_bytes())
+        };
+        self.now += 10;
+        let seen = Seen::at(Moment::from_nanos(self.now));
+        let mut turn = Turn::new(seen, &mut lease_id);
+        match self.registry.acquire(&key, request, &mut turn) {
+            Step::Done(Outcome::Granted(grant, _)) => grant.at,
+            step => panic!("not granted: {step:?}"),
+        }
+    }
+
+    /// Acquires by name, as a call.
+    fn call_acquire(&mut self, at: usize) -> At {
         let key = ResourceKey::new(&self.names[at]).expect("a sound key");
         let action = Action::Acquire {
             holder: self.holder.clone(),
@@ -89,8 +126,25 @@ impl Held {
         }
     }
 
+    /// Uses a verb of the bearer of a token.
+    #[inline]
+    fn bear<T>(
+        &mut self,
+        at: usize,
+        verb: impl FnOnce(&mut Registry<SessionHolder>, &ResourceKey, At, &mut Turn<'_>) -> T,
+    ) -> T {
+        self.now += 10;
+        let mut no_id = || LeaseId::NIL;
+        let mut turn = Turn::new(Seen::at(Moment::from_nanos(self.now)), &mut no_id);
+        verb(&mut self.registry, &self.keys[at], self.at[at], &mut turn)
+    }
+
+    #[inline]
     pub(crate) fn release(&mut self, at: usize) {
-        self.done(at, Action::Release(By::Token(self.at[at])));
+        let released = self.bear(at, |registry, key, at, turn| {
+            registry.release(key, at, turn)
+        });
+        released.expect("it is held");
     }
 
     /// Gives up the keys that a caller would keep.
@@ -103,6 +157,29 @@ impl Held {
             let at = self.walk.next(self.names.len());
             self.release(at);
             self.at[at] = self.acquire(at);
+        }
+    }
+
+    /// The same as calls, each with an action.
+    pub(crate) fn call_cycle(&mut self, count: u64) {
+        for _ in 0..count {
+            let at = self.walk.next(self.names.len());
+            self.done(at, Action::Release(By::Token(self.at[at])));
+            self.at[at] = self.call_acquire(at);
+        }
+    }
+
+    /// Lets only the first half of the names be held, for [`others`](Self::others).
+    pub(crate) fn halve(&mut self) {
+        (self.names.len() / 2..self.names.len()).for_each(|at| self.release(at));
+    }
+
+    /// Releases one name and acquires its partner in the other half.
+    pub(crate) fn others(&mut self, count: u64) {
+        for _ in 0..count {
+            let (from, to) = self.walk.swap(&mut self.swapped);
+            self.release(from);
+            self.at[to] = self.acquire(to);
         }
     }
 
@@ -123,10 +200,7 @@ impl Held {
     pub(crate) fn touch(&mut self, count: u64) {
         for _ in 0..count {
             let at = self.walk.next(self.names.len());
-            self.now += 10;
-            let mut no_id = || LeaseId::NIL;
-            let mut turn = Turn::new(Seen::at(Moment::from_nanos(self.now)), &mut no_id);
-            let touched = self.registry.touch(&self.keys[at], self.at[at], &mut turn);
+            let touched = self.bear(at, |registry, key, at, turn| registry.touch(key, at, turn));
             touched.expect("it is held");
         }
     }
@@ -134,47 +208,49 @@ impl Held {
     pub(crate) fn check(&mut self, count: u64) {
         for _ in 0..count {
             let at = self.walk.next(self.names.len());
-            self.now += 10;
-            let mut no_id = || LeaseId::NIL;
-            let mut turn = Turn::new(Seen::at(Moment::from_nanos(self.now)), &mut no_id);
-            let checked = self.registry.check(&self.keys[at], self.at[at], &mut turn);
+            let checked = self.bear(at, |registry, key, at, turn| registry.check(key, at, turn));
             checked.expect("it is held");
         }
     }
 
     pub(crate) fn operation(&mut self, count: u64) {
+        let op = OpId::from_bytes([1; 16]);
+        let from = Provenance::Reentrant;
+        let result = Ok(());
         for _ in 0..count {
             let at = self.walk.next(self.names.len());
-            let op = OpId::from_bytes([1; 16]);
-            let token = self.at[at];
-            self.done(
-                at,
-                Action::Begin {
-                    at: token,
-                    op,
-                    from: Provenance::Reentrant,
-                },
-            );
-            self.done(
-                at,
-                Action::End {
-                    at: token,
-                    op,
-                    result: Ok(()),
-                },
-            );
+            let start = Start { op, from };
+            let begun = self.bear(at, |registry, key, at, turn| {
+                registry.begin(key, at, start, turn)
+            });
+            begun.expect("it is held");
+            let finish = Finish { op, result };
+            let ended = self.bear(at, |registry, key, at, turn| {
+                registry.end(key, at, finish, turn)
+            });
+            ended.expect("it is in flight");
+        }
+    }
+
+    pub(crate) fn call_operation(&mut self, count: u64) {
+        let op = OpId::from_bytes([1; 16]);
+        let from = Provenance::Reentrant;
+        let result = Ok(());
+        for _ in 0..count {
+            let place = self.walk.next(self.names.len());
+            let at = self.at[place];
+            self.done(place, Action::Begin { at, op, from });
+            self.done(place, Action::End { at, op, result });
         }
     }
 
     /// Sweeps with nothing due.
     pub(crate) fn idle(&mut self, count: u64) {
-        let sweep = Call {
-            resource: None,
-            action: Action::Sweep,
-            wait: Wait::No,
-        };
         for _ in 0..count {
-            drop(std::hint::black_box(self.step(&sweep)));
+            self.now += 10;
+            let mut no_id = || LeaseId::NIL;
+            let mut turn = Turn::new(Seen::at(Moment::from_nanos(self.now)), &mut no_id);
+            drop(std::hint::black_box(self.registry.advance(&mut turn)));
         }
     }
 

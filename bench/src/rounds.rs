@@ -71,6 +71,20 @@ impl Walk {
         self.0 ^= self.0 << 17;
         (self.0 % below as u64) as usize
     }
+
+    /// Picks a pair of partners, one in each half, and swaps which of them is held. Answers the one that
+    /// was, and the one that is.
+    pub(crate) fn swap(&mut self, swapped: &mut [bool]) -> (usize, usize) {
+        let half = swapped.len() / 2;
+        let first = self.next(half);
+        let second = first + half;
+        swapped[first] ^= true;
+        if swapped[first] {
+            (first, second)
+        } else {
+            (second, first)
+        }
+    }
 }
 
 /// `n` names of `depth` segments; the last segment tells them apart.

@@ -15,13 +15,14 @@ type Group = (&'static str, fn() -> Vec<Row>);
 
 /// Every group, in order.
 #[cfg(target_os = "linux")]
-pub(crate) const GROUPS: [Group; 15] = [
+pub(crate) const GROUPS: [Group; 16] = [
     MEMORY[0],
     MEMORY[1],
     MEMORY[2],
     MEMORY[3],
     MEMORY[4],
     MEMORY[5],
+    MEMORY[6],
     ("b1", lock::pairs),
     ("b3", lock::first_ever),
     ("b4", lock::cold_starts),
@@ -35,10 +36,11 @@ pub(crate) const GROUPS: [Group; 15] = [
 
 /// Every group, in order: processes can be looked at on Linux only.
 #[cfg(not(target_os = "linux"))]
-pub(crate) const GROUPS: [Group; 6] = MEMORY;
+pub(crate) const GROUPS: [Group; 7] = MEMORY;
 
-const MEMORY: [Group; 6] = [
+const MEMORY: [Group; 7] = [
     ("a1", by_name),
+    ("a1-ways", other_ways),
     ("a1-depth", by_depth),
     ("a1-token", by_token),
     ("a2", two_threads),
@@ -50,6 +52,39 @@ fn by_name() -> Vec<Row> {
     [1, 1_000, 100_000, 1_000_000]
         .map(|n| cycle(n, 1, 2.0, true))
         .into()
+}
+
+/// The same work asked for in other ways; the goals are for the row above.
+fn other_ways() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for n in [1, 1_000, 100_000] {
+        let (mut floor, mut ours) = (Table::new(names(2 * n, 1)), Held::new(names(2 * n, 1)));
+        floor.halve();
+        ours.halve();
+        let mut floor = |count| floor.others(count);
+        let mut ours = |count| ours.others(count);
+        let name = format!("a1 release, then acquire another name, n = {n}");
+        rows.push(way(name, &mut floor, &mut ours));
+    }
+    let (mut floor, mut ours) = (Table::new(names(1_000, 1)), Held::new(names(1_000, 1)));
+    let mut ours = |count| ours.call_cycle(count);
+    let name = "a1 acquire + release as calls, n = 1000".to_owned();
+    rows.push(way(name, &mut floor, &mut ours));
+    rows
+}
+
+fn way(name: String, floor: &mut dyn Work, ours: &mut dyn Work) -> Row {
+    let figures = least(100_000, &mut [&mut *floor, &mut *ours]);
+    Row {
+        name,
+        ours: figures[1],
+        floor: Some(figures[0]),
+        goal: None,
+        unit: "ns",
+        allocations: Some(allocations(10_000, ours)),
+        calls: Calls::NotCounted,
+        peers: Vec::new(),
+    }
 }
 
 fn by_depth() -> Vec<Row> {
@@ -97,13 +132,14 @@ type Verb = (&'static str, fn(&mut Held, u64), Option<f64>);
 fn by_token() -> Vec<Row> {
     let n = 1_000;
     let mut floor = Slots::new(n);
-    let mut held: Vec<Held> = (0..5).map(|_| Held::new(names(n, 1))).collect();
-    let verbs: [Verb; 5] = [
+    let mut held: Vec<Held> = (0..6).map(|_| Held::by_own_keys(names(n, 1))).collect();
+    let verbs: [Verb; 6] = [
         ("touch by token", Held::touch, Some(20.0)),
         ("check by token", Held::check, Some(10.0)),
         ("begin + end", Held::operation, Some(40.0)),
         ("touch as a call, with its receipt", Held::call_touch, None),
         ("check as a call, with its receipt", Held::call_check, None),
+        ("begin + end as calls", Held::call_operation, None),
     ];
     let mut verb: Vec<_> = held
         .iter_mut()

@@ -12,7 +12,7 @@ use crate::holder::Holder;
 use crate::id::{At, OpId};
 use crate::key::ResourceKey;
 use crate::outcome::Outcome;
-use crate::plan::{Edit, edit_in_place};
+use crate::plan::Edit;
 use crate::refusal::{Refusal, Verb};
 
 /// An operation that is to begin.
@@ -87,9 +87,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             return self.ask(resource, Action::Touch(at), turn).map(drop);
         };
         let (_, expires) = self.bearer(seat, turn)?.goes_on(Verb::Touch, None)?;
-        let (edit, now) = (Edit::Touch { expires }, turn.seen.now);
-        self.store
-            .edit_at(seat.place, |cell| edit_in_place(cell, edit, now));
+        let edit = Edit::Touch { expires };
+        self.store.edit_at(seat.place, edit, turn.seen.now);
         self.last_major = self.last_major.saturating_add(1);
         Ok(())
     }
@@ -255,8 +254,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let (code, detail) = match effect {
             Effect::Report { code, detail } => (code, detail),
             Effect::Edit { code, detail, edit } => {
-                self.store
-                    .edit_at(place, |cell| edit_in_place(cell, edit, now));
+                self.store.edit_at(place, edit, now);
                 (code, detail)
             }
             Effect::End { code, detail } => {

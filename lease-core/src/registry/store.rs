@@ -19,7 +19,7 @@ use crate::holder::Holder;
 use crate::id::{At, Generation, Slot};
 use crate::key::ResourceKey;
 use crate::limits::SWEEP_LEASES;
-use crate::plan::Cells;
+use crate::plan::{Cells, Edit, edit_in_place};
 use crate::policy::OnExpiry;
 use crate::time::Moment;
 
@@ -294,11 +294,11 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         Slot::new(place)
     }
 
-    /// Lets `edit` change the lease at `place`, but never its holder or its end.
+    /// Changes the lease at `place`, but never its holder or its end.
     #[inline(always)]
-    pub(super) fn edit_at(&mut self, place: u32, edit: impl FnOnce(&mut Cell<H>)) {
+    pub(super) fn edit_at(&mut self, place: u32, edit: Edit<H>, now: Moment) {
         if let Some(node) = self.node_mut(place) {
-            edit(&mut node.cell);
+            edit_in_place(&mut node.cell, edit, now);
             self.time(place);
         }
     }
