@@ -231,8 +231,15 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 Cause::Freed(key) => Candidates::of(&self.store, key),
                 Cause::Holds(_) | Cause::Proven => Candidates::default(),
             };
+            let mut first = None;
             while let Some(waiter) = self.next_candidate(&cause, &mut candidates) {
+                if self.must_stand_behind(waiter, first.as_ref()) {
+                    continue;
+                }
                 let served = self.serve(waiter, &mut causes, turn);
+                if first.is_none() {
+                    first = self.stands_before_all(waiter, &cause);
+                }
                 // Who got the freed key, or one above it, is in the way of all others that overlap
                 // it; its own further requests are a cause of their own.
                 if let (Some(key), Cause::Freed(freed)) = (served, &cause)
@@ -242,6 +249,27 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 }
             }
         }
+    }
+
+    /// Who the writer of `waiter` is, if it goes on waiting and all that overlap the freed key overlap it.
+    fn stands_before_all(&self, waiter: WaiterId, cause: &Cause<H>) -> Option<H> {
+        let Cause::Freed(freed) = cause else {
+            return None;
+        };
+        let waiter = self.queue.get(waiter)?;
+        let all = waiter.key == *freed || waiter.key.is_ancestor_of(freed);
+        all.then(|| waiter.holder.clone())
+    }
+
+    /// Whether `waiter` cannot pass an earlier one of `first`, which it overlaps.
+    ///
+    /// Only a writer that holds something can pass a waiter of another. Without this everybody who waits
+    /// below a key would be decided anew at each hand-over of it.
+    fn must_stand_behind(&self, waiter: WaiterId, first: Option<&H>) -> bool {
+        let Some((first, waiter)) = first.zip(self.queue.get(waiter)) else {
+            return false;
+        };
+        waiter.holder != *first && !self.store.holds(&waiter.holder)
     }
 
     fn next_candidate(&self, cause: &Cause<H>, candidates: &mut Candidates) -> Option<WaiterId> {
@@ -317,8 +345,18 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         if self.queue.is_empty() {
             return;
         }
-        // Only a writer that holds something can pass a waiter of another.
+        // Only a writer that holds something can pass a waiter of another, so the earliest is enough: not all
+        // who wait around here are listed for each of them.
         let holds_nothing = !self.store.holds(holder);
+        if holds_nothing
+            && let Some(first) = self.store.next_waiter(key, None)
+            && me.is_none_or(|me| first < me)
+            && let Some(waiter) = self.queue.get(first)
+            && waiter.holder != *holder
+        {
+            out.push((first, &waiter.key, &waiter.holder));
+            return;
+        }
         let mut outermost = key;
         for (id, waiter) in self.earlier(key, me) {
             out.push((id, &waiter.key, &waiter.holder));
