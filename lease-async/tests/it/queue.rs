@@ -85,9 +85,11 @@ async fn a_thousand_waiters_that_leave_at_random_leave_nothing_behind() {
 // fault B15
 #[tokio::test(start_paused = true)]
 async fn waiters_for_overlapping_resources_that_leave_at_random_leave_nothing_behind() {
+    let keys = ["/app", KEY, "/app/dialog", "/app/viewport/grid/cell"];
     for round in 0..10 {
-        crowd(60, &["/app", KEY, "/app/dialog"], round).await;
+        crowd(60, &keys, round).await;
     }
+    crowd(1_000, &keys, 10).await;
 }
 
 /// So many waiters, of whom a third give up in time and a third are aborted.
