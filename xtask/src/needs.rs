@@ -25,7 +25,7 @@ type Probe = fn() -> Presence;
 const SCRATCH_BYTES: usize = 60;
 
 /// Every need that a test may name.
-const NEEDS: [(&str, Probe); 20] = [
+const NEEDS: [(&str, Probe); 21] = [
     ("cgroup-v1-freezer", || {
         cgroup(&["/sys/fs/cgroup/freezer"], "freezer.state")
     }),
@@ -53,6 +53,7 @@ const NEEDS: [(&str, Probe); 20] = [
         program("python3", &["-c", "import sqlite3"])
     }),
     ("root", root),
+    ("rotel", || program("rotel-agent", &["--help"])),
     ("scratch-folder", || scratch_folder(&temp_dir())),
     ("set-tid", set_tid),
     ("strace", || sees("strace", &["-o", "/dev/null", "true"])),

@@ -23,7 +23,7 @@ use lease_core::{
     Seen, SessionHolder, Step, Turn, Verdict,
 };
 use tokio::sync::Notify;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use self::state::{Parting, Stage, State};
 use self::waiting::Waiting;
@@ -298,8 +298,10 @@ impl<H: Holder> Inner<H> {
             self.drained.notify_waiters();
         }
         drop((parting.alarm, parting.discarded));
-        // First, so that who has lost a lease knows before its successor runs.
-        self.publish(mine);
+        // First, so that who has lost a lease knows before its successor runs. Told in the span of that one.
+        let cause = parting.served.first().cloned().unwrap_or_else(Span::none);
+        cause.in_scope(|| self.publish(mine));
+        drop((cause, parting.served));
         for waker in parting.wakers {
             // One that panics is not to cost the next one its turn.
             drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));

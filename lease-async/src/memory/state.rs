@@ -24,6 +24,8 @@ pub(super) struct State<H: Holder> {
     /// The leases that were granted to requests, and that none of these has received yet.
     unclaimed: BTreeMap<Generation, Unclaimed>,
     pub(super) causes: Causes,
+    /// The spans of those that were just served.
+    served: Vec<Span>,
     alarm: Option<(Moment, Alarm)>,
     /// Somebody was queued or served, or left.
     moved: bool,
@@ -54,6 +56,7 @@ struct Unclaimed {
 pub(super) struct Parting {
     pub(super) wakers: Vec<Waker>,
     pub(super) discarded: Vec<Waker>,
+    pub(super) served: Vec<Span>,
     /// Dropped outside: disarming may drop a waker, and that anything.
     pub(super) alarm: Option<(Moment, Alarm)>,
     pub(super) drained: bool,
@@ -71,6 +74,7 @@ impl<H: Holder> State<H> {
             places: Places::new(),
             unclaimed: BTreeMap::new(),
             causes: Causes::new(),
+            served: Vec::new(),
             alarm: None,
             moved: false,
             turned_away: Vec::new(),
@@ -208,6 +212,7 @@ impl<H: Holder> State<H> {
         Parting {
             wakers,
             discarded: core::mem::take(&mut self.discarded),
+            served: core::mem::take(&mut self.served),
             alarm,
             drained: self.stage == Stage::Shut && self.registry.held() == 0,
             look: moved && proof,
@@ -217,6 +222,7 @@ impl<H: Holder> State<H> {
     fn hand_out(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {
         while let Some(settled) = self.registry.take_settled() {
             self.moved = true;
+            self.served.extend(self.causes.remove(settled.waiter));
             if let Ok((grant, _)) = &settled.outcome {
                 self.send(grant);
             }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 
 use lease_core::{Generation, Holder, Question};
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 
 use super::Inner;
 use crate::clock::Alarm;
@@ -69,22 +69,18 @@ impl<H: Holder> Inner<H> {
     async fn look_now(self: &Arc<Self>) {
         let questions = self.state().registry.questions();
         let mut answers = Vec::new();
-        // Whoever waits first gets to see what comes of the last look.
-        let mut cause = Span::none();
         for question in &questions {
             if self.watch(question) {
                 continue;
             }
-            cause = self.state().cause(question);
-            let verdict = self.observe(question).instrument(cause.clone()).await;
+            let cause = self.state().cause(question);
+            let verdict = self.observe(question).instrument(cause).await;
             answers.push(question.answer(verdict));
         }
         self.forget_others(&questions);
         if !answers.is_empty() {
-            cause.in_scope(|| {
-                self.turn(&answers, None, |state, turn| {
-                    drop(state.registry.advance(turn));
-                });
+            self.turn(&answers, None, |state, turn| {
+                drop(state.registry.advance(turn));
             });
         }
     }

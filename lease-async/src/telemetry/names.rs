@@ -31,6 +31,7 @@ pub(super) mod attribute {
     pub(in crate::telemetry) const ERROR: &str = "error.type";
     pub(in crate::telemetry) const GENERATION: &str = "writer_lease.generation";
     pub(in crate::telemetry) const HELD_BY: &str = "writer_lease.held_by";
+    pub(in crate::telemetry) const HELD_BY_PID: &str = "writer_lease.held_by.pid";
     pub(in crate::telemetry) const HOLDER: &str = "writer_lease.holder";
     pub(in crate::telemetry) const KIND: &str = "writer_lease.holder.kind";
     pub(in crate::telemetry) const LEASE: &str = "writer_lease.lease.id";
@@ -73,6 +74,9 @@ macro_rules! values {
         }
 
         impl $name {
+            #[cfg(test)]
+            const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
             pub(super) const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
@@ -249,4 +253,29 @@ pub(super) const fn lease<H: core::fmt::Debug>(error: &LeaseError<H>) -> Told {
 
 pub(super) const fn failed((outcome, _): Told) -> bool {
     matches!(outcome, Outcome::Failed | Outcome::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Outcome, Reason};
+
+    const CONTRACT: &str = include_str!("../../../docs/telemetry.md");
+
+    /// The first cells of the table below a heading.
+    fn table(heading: &str) -> BTreeSet<&str> {
+        let (_, section) = CONTRACT.split_once(&format!("\n## {heading}\n")).unwrap();
+        let section = section.split("\n## ").next().unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+        rows.map(|row| row.split('`').next().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_contract_lists_every_outcome_and_reason_and_no_other() {
+        let outcomes = Outcome::ALL.iter().map(|outcome| outcome.name());
+        assert_eq!(table("Outcomes"), outcomes.collect());
+        let reasons = Reason::ALL.iter().map(|reason| reason.name());
+        assert_eq!(table("Reasons"), reasons.collect());
+    }
 }

@@ -9,7 +9,7 @@ use lease_core::{
     Change, Fenced, Generation, Holder, Lease, Question, Refusal, ResourceKey, SessionHolder,
     Verdict, WaiterId,
 };
-use tracing::field::{Empty, debug, display};
+use tracing::field::{Empty, display};
 use tracing::{Level, Span};
 
 use super::names::{self, Outcome, Reason, TARGET, Told, attribute as a, event, span};
@@ -89,6 +89,7 @@ pub(super) fn acquire<H: Holder>(
         { a::LEASE } = Empty,
         { a::RECEIPT } = Empty,
         { a::HELD_BY } = Empty,
+        { a::HELD_BY_PID } = Empty,
         { a::ERROR } = Empty,
         { a::STATUS } = Empty,
     )
@@ -246,7 +247,8 @@ pub(super) fn not_granted<H: Holder>(span: &Span, error: &AcquireError<H>) {
 fn refusal<H: Holder>(span: &Span, refusal: &Refusal<H>) {
     span.record(a::CODE, refusal.code().as_str());
     if let Some(by) = refusal.by() {
-        span.record(a::HELD_BY, debug(by));
+        span.record(a::HELD_BY, display(Name(by)));
+        span.record(a::HELD_BY_PID, parts(by).pid);
     }
 }
 

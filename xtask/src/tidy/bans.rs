@@ -35,6 +35,7 @@ const OUTSIDE: &[Home] = &[
     Home::File("tests/it/rig.rs"),
     Home::File("tests/it/rig/mod.rs"),
     Home::File("tests/naive/rig.rs"),
+    Home::File("tests/telemetry/rig.rs"),
 ];
 
 /// The files through which a library meets the machine.
