@@ -11,6 +11,8 @@ mod memory;
 mod operations;
 mod passing;
 mod terms;
+#[cfg(feature = "async")]
+mod tokio;
 mod waiting;
 
 use std::io::{self, Write as _};
@@ -30,6 +32,8 @@ pub use self::memory::Memory;
 pub use self::operations::*;
 pub use self::passing::*;
 pub use self::terms::*;
+#[cfg(feature = "async")]
+pub use self::tokio::TokioMemory;
 pub use self::waiting::*;
 
 /// An authority, seen from outside.
@@ -96,6 +100,8 @@ pub enum Heard {
     Refused(Refusal<SessionHolder>),
     /// It waits.
     Waiting(WaiterId),
+    /// The authority gave no answer, for this reason. No promise expects that.
+    Silent(String),
 }
 
 /// Whether a promise was kept.

@@ -5,3 +5,10 @@ mod memory {
 
     chaos::conformance!(Memory::new());
 }
+
+#[cfg(feature = "async")]
+mod tokio_memory {
+    use chaos::conformance::TokioMemory;
+
+    chaos::conformance!(TokioMemory::new().expect("the system has randomness"));
+}
