@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use crate::files::{self, FileId};
 use crate::gate::{Gate, Stand};
 use crate::limits::DOORMAN_IDLE;
 use crate::outlook::Outlook;
 use crate::post::{Back, Left, Post};
-use crate::sys::{self, Bell, FileId, Image};
+use crate::sys::{Bell, Image};
 
 /// See the module.
 ///
@@ -66,7 +67,7 @@ impl Doorman {
         if book.post.is_served() {
             return true;
         }
-        let Some((file, _)) = sys::identify(path).ok().flatten() else {
+        let Some((file, _)) = files::identify(path).ok().flatten() else {
             return false;
         };
         if let Some(at) = book.post.at().filter(|at| at.gate().is_on(file)).cloned() {

@@ -159,6 +159,8 @@ pub enum Step {
     Write,
     /// The kernel lock was being given back.
     Commit,
+    /// SQLite said that the kernel lock was given back, and the kernel had it still.
+    Unlock,
 }
 
 impl std::fmt::Display for Step {
@@ -171,6 +173,7 @@ impl std::fmt::Display for Step {
             Self::Adopt => "adopt",
             Self::Write => "write",
             Self::Commit => "commit",
+            Self::Unlock => "unlock",
         })
     }
 }
@@ -200,12 +203,14 @@ impl From<rusqlite::Error> for SqliteError {
 /// State: the kernel lock is free all the same: the transaction was rolled back, or the connection
 /// closed. Retry: nothing is left to release.
 #[derive(Debug, thiserror::Error)]
-#[error("write lock {lock_path:?} was given back by force")]
+#[error("write lock {lock_path:?} was given back by force, as its {step} failed")]
 #[non_exhaustive]
 pub struct ReleaseError {
     /// Which.
     pub lock_path: PathBuf,
-    /// What COMMIT said.
+    /// [`Step::Commit`], or [`Step::Unlock`] if SQLite took a failed unlock for a success.
+    pub step: Step,
+    /// What SQLite said of COMMIT, or `SQLITE_IOERR_UNLOCK` with the words of the system.
     #[source]
     pub source: SqliteError,
 }

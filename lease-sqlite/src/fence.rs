@@ -9,11 +9,11 @@ use lease_core::RecordClass;
 use crate::busy::{Adopted, AdoptionCause};
 use crate::error::Step;
 use crate::fault::{FaultPoint, Faults};
+use crate::files::{self, FileId, Kind, Opening};
 use crate::gate::{Gate, Side, Stand};
 use crate::legacy::Legacy;
 use crate::limits::{RECORD_BYTES, RECORD_READ_BYTES};
 use crate::record::{self, Content, LastWriter};
-use crate::sys::{self, FileId, Kind, Opening};
 
 /// The record of this process, if it has one, and the gate on the same file.
 #[derive(Debug, Default)]
@@ -86,7 +86,7 @@ impl RecordFile {
         faults: &mut Faults,
     ) -> Result<Look, (Step, io::Error)> {
         let fence = |error| (Step::Fence, error);
-        let Some((file, kind)) = sys::identify(path).map_err(fence)? else {
+        let Some((file, kind)) = files::identify(path).map_err(fence)? else {
             return Ok(Look::of(RecordClass::Missing));
         };
         if self.is_own(file) {
@@ -131,7 +131,7 @@ impl RecordFile {
             };
             let made = faults
                 .hit(point)
-                .and_then(|()| sys::open(path, Opening::New));
+                .and_then(|()| files::open(path, Opening::New));
             let made = match made {
                 Err(error) if is_occupied(&error) => Ok(None),
                 made => made.map(Some),
@@ -147,7 +147,7 @@ impl RecordFile {
         let record_size = u64::try_from(RECORD_BYTES).unwrap_or(u64::MAX);
         if look.size.is_some_and(|size| size > record_size) {
             // A write in place never shortens a file, and what would be left behind it is no JSON.
-            sys::set_size(&descriptor, record_size).map_err(adopt)?;
+            files::set_size(&descriptor, record_size).map_err(adopt)?;
         }
         self.keep(descriptor).map_err(adopt)?;
         let new = self.own.as_ref().map(|own| own.file.inode());
@@ -163,7 +163,7 @@ impl RecordFile {
         if faults.hit(FaultPoint::ShortWrite).is_err() {
             (given, _) = bytes.split_at(bytes.len() / 2);
         }
-        if sys::write_start(&own.descriptor, given)? < bytes.len() {
+        if files::write_start(&own.descriptor, given)? < bytes.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
         Ok(())
@@ -218,7 +218,7 @@ impl RecordFile {
     }
 
     fn keep(&mut self, descriptor: OwnedFd) -> io::Result<()> {
-        let file = sys::look_at(&descriptor)?.id;
+        let file = files::look_at(&descriptor)?.id;
         self.own = Some(Own { descriptor, file });
         // A gate on another file wakes nobody who looks at this one.
         self.gate.take_if(|gate| !gate.is_on(file));
@@ -228,8 +228,8 @@ impl RecordFile {
 
 /// Reads whom the record at a path names. Never fails.
 pub(crate) fn last_writer(path: &Path) -> Option<LastWriter> {
-    let file = sys::open_regular(path).ok()?;
-    if sys::look_at(&file).ok()?.kind != Kind::Regular {
+    let file = files::open_regular(path).ok()?;
+    if files::look_at(&file).ok()?.kind != Kind::Regular {
         return None;
     }
     let bytes = bytes_of(&file).ok()?;
@@ -242,9 +242,9 @@ fn read(
     legacy: Legacy,
     faults: &mut Faults,
 ) -> Result<Look, (Step, io::Error)> {
-    let opened = match sys::open(path, Opening::Existing) {
+    let opened = match files::open(path, Opening::Existing) {
         Ok(descriptor) => Ok(descriptor),
-        Err(error) if is_denied(&error) => match sys::open(path, Opening::ReadOnly) {
+        Err(error) if is_denied(&error) => match files::open(path, Opening::ReadOnly) {
             Ok(descriptor) => Err((error, descriptor)),
             Err(error) if is_denied(&error) => return Ok(Look::of(RecordClass::Unreadable)),
             Err(error) => return failed(error),
@@ -252,7 +252,7 @@ fn read(
         Err(error) => return failed(error),
     };
     let (Ok(descriptor) | Err((_, descriptor))) = &opened;
-    let Ok(found) = sys::look_at(descriptor) else {
+    let Ok(found) = files::look_at(descriptor) else {
         return Ok(Look::of(RecordClass::Unreadable));
     };
     if found.id != file || found.kind != Kind::Regular {
@@ -281,7 +281,7 @@ fn read(
 
 /// It vanished or became something else: the next look will see it. Other errors are the caller's.
 fn failed(error: io::Error) -> Result<Look, (Step, io::Error)> {
-    let is_change = sys::is_link(&error)
+    let is_change = files::is_link(&error)
         || matches!(
             error.kind(),
             io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
@@ -295,7 +295,7 @@ fn failed(error: io::Error) -> Result<Look, (Step, io::Error)> {
 
 fn bytes_of(file: &OwnedFd) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; RECORD_READ_BYTES];
-    let read = sys::read_start(file, &mut bytes)?;
+    let read = files::read_start(file, &mut bytes)?;
     bytes.truncate(read);
     Ok(bytes)
 }
@@ -307,16 +307,17 @@ fn bytes_of(file: &OwnedFd) -> io::Result<Vec<u8>> {
 /// who lives. So both change places in one step, and only then it is seen what came out. Nobody finds
 /// the path empty meanwhile.
 fn exchange(path: &Path, unique: &Path, claim: FileId) -> io::Result<Option<OwnedFd>> {
-    let made = sys::open(unique, Opening::New)?;
-    let own = sys::look_at(&made)?.id;
-    let is_out = |file| sys::identify(unique).map(|found| found.is_some_and(|(it, _)| it == file));
-    let exchanged = sys::exchange(unique, path);
+    let made = files::open(unique, Opening::New)?;
+    let own = files::look_at(&made)?.id;
+    let is_out =
+        |file| files::identify(unique).map(|found| found.is_some_and(|(it, _)| it == file));
+    let exchanged = files::exchange(unique, path);
     let is_claim = match &exchanged {
         Ok(()) => is_out(claim)?,
         Err(_) => false,
     };
     if exchanged.is_ok() && !is_claim {
-        sys::exchange(unique, path)?;
+        files::exchange(unique, path)?;
     }
     // If neither came out, somebody was faster twice: it stays under that name, and nothing is lost.
     if is_claim || is_out(own)? {

@@ -22,10 +22,11 @@ use std::sync::Arc;
 
 use lease_procfs::Pid;
 
+use crate::files::{self, FileId, Kind};
 use crate::limits::SLOT_TRIES;
 use crate::outlook::Outlook;
 use crate::post::Spot;
-use crate::sys::{self, Bytes, FileId, Kind, Offset, Unshared};
+use crate::sys::{self, Bytes, Offset, Unshared};
 
 /// The byte that everybody locks who has the middle.
 const CENTER: Offset = Offset::MAX / 2;
@@ -176,8 +177,8 @@ impl Gate {
     /// Opens the gate at a record's path; `None` if no record is there.
     pub(crate) fn at(path: &Path) -> Option<Self> {
         let pid = Offset::from(sys::own_pid()?.get());
-        let descriptor = sys::open_to_lock(path).ok()?;
-        let found = sys::look_at(&descriptor).ok()?;
+        let descriptor = files::open_to_lock(path).ok()?;
+        let found = files::look_at(&descriptor).ok()?;
         (found.kind == Kind::Regular && pid < VACANT).then(|| Self {
             file: found.id,
             descriptor: Arc::new(Unshared::new(descriptor)),

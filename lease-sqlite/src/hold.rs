@@ -214,8 +214,9 @@ impl Hold {
         match left.outcome {
             Ok(()) if left.depth > 0 => Ok(Released::Depth(left.depth)),
             Ok(()) => Ok(Released::Lock),
-            Err(source) => Err(ReleaseError {
+            Err((step, source)) => Err(ReleaseError {
                 lock_path: self.shared.paths.record.clone(),
+                step,
                 source,
             }),
         }

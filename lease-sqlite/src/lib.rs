@@ -68,6 +68,7 @@ mod doorman;
 mod error;
 mod fault;
 mod fence;
+mod files;
 mod gate;
 mod guarded;
 mod health;

@@ -14,8 +14,9 @@ use rusqlite::{Connection, OpenFlags, ffi};
 
 use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
 use crate::fault::{FaultPoint, Faults};
+use crate::files::{self, FileId, Kind};
 use crate::path::Paths;
-use crate::sys::{self, FileId, KernelLook, Kind, SqliteDescriptor, Taker};
+use crate::sys::{self, KernelLook, SqliteDescriptor, Taker};
 
 /// An open mutex.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct MutexFile {
     descriptor: Option<SqliteDescriptor>,
     /// What SQLite said of the file's version after the last hold, or nothing yet.
     version: Cell<Option<u32>>,
+    /// An unlock failed without SQLite saying so, and the kernel still has a lock of ours.
+    is_deaf: Cell<bool>,
 }
 
 /// The kernel's answer.
@@ -40,7 +43,7 @@ impl MutexFile {
     /// making.
     pub(crate) fn open(paths: &Paths, unique: &str) -> Result<Self, AcquireError> {
         for _again in 0..crate::limits::REOPENINGS {
-            let found = sys::look(&paths.mutex).map_err(|e| io(&paths.mutex, Step::Open, e))?;
+            let found = files::look(&paths.mutex).map_err(|e| io(&paths.mutex, Step::Open, e))?;
             match found {
                 None => create(paths, unique)?,
                 Some(object) if object.kind != Kind::Regular => {
@@ -58,7 +61,7 @@ impl MutexFile {
 
     /// Opens the mutex if there is one; none is made.
     pub(crate) fn open_if_there(paths: &Paths) -> Result<Option<Self>, AcquireError> {
-        let found = sys::look(&paths.mutex).map_err(|e| io(&paths.mutex, Step::Open, e))?;
+        let found = files::look(&paths.mutex).map_err(|e| io(&paths.mutex, Step::Open, e))?;
         match found {
             Some(object) if object.kind == Kind::Regular => {
                 Self::open_existing(&paths.mutex, object.id)
@@ -72,7 +75,7 @@ impl MutexFile {
         let connection = match connect(path, OpenFlags::empty()) {
             Ok(connection) => connection,
             Err(error) => {
-                if sys::look(path).is_ok_and(|found| found.is_none()) {
+                if files::look(path).is_ok_and(|found| found.is_none()) {
                     return Ok(None);
                 }
                 return Err(sqlite(path, Step::Open, error));
@@ -82,14 +85,21 @@ impl MutexFile {
             connection: Taker::new(connection).map_err(|e| sqlite(path, Step::Open, e))?,
             path: path.to_owned(),
             file,
-            descriptor: SqliteDescriptor::find(file),
+            descriptor: SqliteDescriptor::find(file)
+                .map_err(|e| io(Path::new(sys::OWN_DESCRIPTORS), Step::Open, e))?,
             version: Cell::new(None),
+            is_deaf: Cell::new(false),
         };
         if mutex.has_moved().map_err(|e| io(path, Step::Open, e))? {
             return Ok(None);
         }
         match mutex.connection.is_readonly("main") {
             Ok(false) => {}
+            // SQLite reads what it could not open for writing, also if only descriptors were missing.
+            Ok(true) if files::may_write(path) => {
+                let only = "opened for reading alone, although it may be written";
+                return Err(io(path, Step::Open, io::Error::other(only)));
+            }
             Ok(true) => return Err(not_a_mutex(path, NotAMutex::ReadOnly)),
             Err(error) => return Err(sqlite(path, Step::Open, error)),
         }
@@ -161,14 +171,37 @@ impl MutexFile {
         }
         let code = error.sqlite_error().map(|error| error.extended_code);
         if code == Some(ffi::SQLITE_BUSY) {
+            // It had a part of the lock, and gave it back.
+            let given = self.check_unlocked();
+            given.map_err(|error| sqlite(&self.path, Step::Unlock, error))?;
             return Ok(Begun::Busy);
         }
         Err(sqlite(&self.path, Step::Begin, error))
     }
 
+    /// Sees whether what SQLite says that it has given back is free.
+    ///
+    /// SQLite lets an unlock fail in silence: but it keeps the error of the system, and that costs no
+    /// call to look at. Only then the kernel is asked. A lock that is left ends with the connection.
+    fn check_unlocked(&self) -> Result<(), rusqlite::Error> {
+        let number = sys::last_error(&self.connection);
+        if number == 0 {
+            return Ok(());
+        }
+        // In both cases it is closed: the number stays for as long as it is open.
+        self.is_deaf.set(true);
+        let looked = self.descriptor.map(|descriptor| descriptor.look());
+        if let Some(Ok(KernelLook::Free)) = looked {
+            return Ok(());
+        }
+        let why = io::Error::from_raw_os_error(number).to_string();
+        let code = ffi::Error::new(ffi::SQLITE_IOERR_UNLOCK);
+        Err(rusqlite::Error::SqliteFailure(code, Some(why)))
+    }
+
     /// Gives the kernel lock back. After an error it is free only if [`is_free`](Self::is_free);
     /// else the mutex has to be dropped.
-    pub(crate) fn commit(&self, faults: &mut Faults) -> Result<(), rusqlite::Error> {
+    pub(crate) fn commit(&self, faults: &mut Faults) -> Result<(), (Step, rusqlite::Error)> {
         let committed = match faults.hit(FaultPoint::Commit) {
             Ok(()) => self.connection.give(),
             Err(error) => Err(rusqlite::Error::ToSqlConversionFailure(error.into())),
@@ -180,23 +213,27 @@ impl MutexFile {
         if committed.is_ok() {
             self.version.set(sys::data_version(&self.connection));
         }
-        committed
+        let unlocked = self.check_unlocked();
+        committed.map_err(|error| (Step::Commit, error))?;
+        unlocked.map_err(|error| (Step::Unlock, error))
     }
 
     /// Gives the kernel lock back and leaves even an empty mutex as it is. What `commit` says of
     /// errors holds here too.
     pub(crate) fn roll_back(&self) -> Result<(), rusqlite::Error> {
-        run(&self.connection, "ROLLBACK")
+        let outcome = run(&self.connection, "ROLLBACK");
+        let unlocked = self.check_unlocked();
+        outcome.and(unlocked)
     }
 
-    /// Tells whether no transaction is open.
+    /// Tells whether no transaction is open, and no lock was left.
     pub(crate) fn is_free(&self) -> bool {
-        self.connection.is_autocommit()
+        self.connection.is_autocommit() && !self.is_deaf.get()
     }
 
     /// Tells whether the file at the path is another one than the one behind the connection.
     pub(crate) fn has_moved(&self) -> io::Result<bool> {
-        let found = sys::identify(&self.path)?;
+        let found = files::identify(&self.path)?;
         Ok(found.is_none_or(|(file, _)| file != self.file))
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-use crate::sys;
+use crate::files;
 
 /// What comes after a database's path in that of its record.
 const RECORD: &str = ".write-lock";
@@ -26,8 +26,9 @@ impl Paths {
     /// Derives the files from a database, following every link on the way to it.
     pub(crate) fn of_database(database: &Path) -> Result<Self, OpenError> {
         let resolved = resolve(database)?;
-        let found = sys::look(&resolved).map_err(|source| unusable(&resolved, source))?;
-        if let Some(file) = found.filter(|file| file.kind == sys::Kind::Regular && file.links > 1) {
+        let found = files::look(&resolved).map_err(|source| unusable(&resolved, source))?;
+        if let Some(file) = found.filter(|file| file.kind == files::Kind::Regular && file.links > 1)
+        {
             // Each name would have a lock of its own.
             return Err(OpenError::SeveralNames {
                 path: resolved,
@@ -89,7 +90,7 @@ const WORKING: [(u64, &str); 12] = [
 pub(crate) fn check_file_system(directory: &Path) -> Result<(), OpenError> {
     let mut existing = directory;
     let kind = loop {
-        match sys::file_system(existing) {
+        match files::file_system(existing) {
             Ok(kind) => break kind,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 existing = existing.parent().ok_or_else(|| no_name(directory))?;
@@ -111,7 +112,7 @@ fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
     match path.canonicalize() {
         Ok(resolved) => Ok(resolved),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if sys::look(path).is_ok_and(|found| found.is_some()) {
+            if files::look(path).is_ok_and(|found| found.is_some()) {
                 // A link to nothing: where the database will be is not known.
                 return Err(unusable(path, error));
             }

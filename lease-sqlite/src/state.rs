@@ -71,7 +71,7 @@ pub(crate) struct Left {
     pub(crate) depth: u32,
     pub(crate) held_for: Duration,
     pub(crate) suspended_for: Duration,
-    pub(crate) outcome: Result<(), SqliteError>,
+    pub(crate) outcome: Result<(), (Step, SqliteError)>,
 }
 
 /// What this process calls itself in every record.
@@ -190,7 +190,7 @@ impl State {
                 Ok(Fenced::Passed(held)) => return Ok(self.granted(held, repairs)),
                 Ok(Fenced::Busy(in_the_way)) => {
                     self.give_back()
-                        .map_err(|error| commit(request.paths, error))?;
+                        .map_err(|unfree| given_back(request.paths, unfree))?;
                     return Ok(Attempt::Busy(in_the_way));
                 }
                 Ok(Fenced::MutexMoved) => {
@@ -509,7 +509,7 @@ impl State {
     }
 
     /// Gives the kernel lock back; afterwards it is free, whatever is returned.
-    fn give_back(&mut self) -> Result<(), SqliteError> {
+    fn give_back(&mut self) -> Result<(), (Step, SqliteError)> {
         let Some(mutex) = &self.mutex else {
             return Ok(());
         };
@@ -517,7 +517,7 @@ impl State {
         if !mutex.is_free() {
             self.mutex = None;
         }
-        outcome.map_err(SqliteError::from)
+        outcome.map_err(|(step, error)| (step, SqliteError::from(error)))
     }
 
     /// Asks the kernel who has the lock.
@@ -703,10 +703,10 @@ fn io(path: &Path, step: Step, source: std::io::Error) -> AcquireError {
     }
 }
 
-fn commit(paths: &Paths, source: SqliteError) -> AcquireError {
+fn given_back(paths: &Paths, (step, source): (Step, SqliteError)) -> AcquireError {
     AcquireError::Sqlite {
         path: paths.mutex.clone(),
-        step: Step::Commit,
+        step,
         source,
     }
 }

@@ -13,9 +13,9 @@ use lease_procfs::{Pid, ProcLiveness};
 use crate::busy;
 use crate::fault::{FaultPoint, Faults};
 use crate::fence;
+use crate::files::{self, FileId, Kind};
 use crate::path::Paths;
 use crate::record::{self, Content, LastWriter};
-use crate::sys::{self, FileId, Kind};
 
 /// What a boot sweep did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub(crate) struct Found {
 
 /// Looks, without any lock: most records are kept, and that costs nobody anything.
 pub(crate) fn look(path: &Path, liveness: &ProcLiveness) -> Result<Found, Swept> {
-    let Ok(descriptor) = sys::open_regular(path) else {
-        return match sys::identify(path) {
+    let Ok(descriptor) = files::open_regular(path) else {
+        return match files::identify(path) {
             Ok(None) => Err(Swept::AlreadyGone),
             Ok(Some(_)) | Err(_) => Err(Swept::KeptUnattributable),
         };
@@ -77,7 +77,7 @@ pub(crate) fn remove(paths: &Paths, unique: &str, found: &Found, faults: &mut Fa
     let path = &*paths.record;
     let looked = faults
         .hit(FaultPoint::Look)
-        .and_then(|()| sys::identify(path));
+        .and_then(|()| files::identify(path));
     match looked {
         Ok(None) => return Swept::AlreadyGone,
         Ok(Some((file, _))) if file == found.file => {}
@@ -100,23 +100,23 @@ pub(crate) fn remove(paths: &Paths, unique: &str, found: &Found, faults: &mut Fa
 
 /// Removes one file and no other; `false` if another one was there, which is put back.
 fn take_away(path: &Path, aside: &Path, file: FileId) -> io::Result<bool> {
-    sys::rename_new(path, aside)?;
-    if sys::identify(aside)?.is_some_and(|(found, _)| found == file) {
+    files::rename_new(path, aside)?;
+    if files::identify(aside)?.is_some_and(|(found, _)| found == file) {
         std::fs::remove_file(aside)?;
         return Ok(true);
     }
     // If somebody was faster again, it stays under that name, and nothing is lost.
-    sys::rename_new(aside, path)?;
+    files::rename_new(aside, path)?;
     Ok(false)
 }
 
 fn read(descriptor: &OwnedFd) -> Option<(FileId, LastWriter)> {
-    let found = sys::look_at(descriptor).ok()?;
+    let found = files::look_at(descriptor).ok()?;
     if found.kind != Kind::Regular {
         return None;
     }
     let mut bytes = vec![0; crate::limits::RECORD_READ_BYTES];
-    let read = sys::read_start(descriptor, &mut bytes).ok()?;
+    let read = files::read_start(descriptor, &mut bytes).ok()?;
     match record::classify(bytes.get(..read)?, found.size) {
         Content::Current(writer) => Some((found.id, writer?)),
         // Such a claim excludes by itself: where nobody may judge it, nobody may remove it.

@@ -10,7 +10,6 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
-use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,191 +17,10 @@ use std::time::Duration;
 use lease_procfs::{LaunchId, Pid};
 use rusqlite::{Connection, ffi};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::PidfdFlags;
 
-/// Which file: equal only for one inode of one device.
-///
-/// An inode number is used again after the file is gone, so it is compared only while a descriptor
-/// of the remembered file is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FileId {
-    device: (u32, u32),
-    inode: u64,
-}
-
-impl FileId {
-    pub(crate) const fn inode(self) -> u64 {
-        self.inode
-    }
-}
-
-/// What kind of object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Regular,
-    Directory,
-    /// A symlink, pipe, socket or device.
-    Other,
-}
-
-/// What lies at a path, without following a link there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Object {
-    pub(crate) id: FileId,
-    pub(crate) kind: Kind,
-    pub(crate) size: u64,
-    pub(crate) links: u32,
-}
-
-/// Looks for the inode and nothing else: a look at time stamps would make the next write pay for it.
-pub(crate) fn identify(path: &Path) -> io::Result<Option<(FileId, Kind)>> {
-    let mask = StatxFlags::INO | StatxFlags::TYPE;
-    match rustix::fs::statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask) {
-        Ok(found) => Ok(Some((id_of(&found), kind_of(&found)))),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// Looks at what lies at a path.
-pub(crate) fn look(path: &Path) -> io::Result<Option<Object>> {
-    match rustix::fs::statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW, FULL) {
-        Ok(found) => Ok(Some(object(&found))),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
-/// Looks at an open file.
-pub(crate) fn look_at(file: impl AsFd) -> io::Result<Object> {
-    let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, FULL)?;
-    Ok(object(&found))
-}
-
-const FULL: StatxFlags = StatxFlags::INO
-    .union(StatxFlags::TYPE)
-    .union(StatxFlags::SIZE)
-    .union(StatxFlags::NLINK);
-
-const fn object(found: &rustix::fs::Statx) -> Object {
-    Object {
-        id: id_of(found),
-        kind: kind_of(found),
-        size: found.stx_size,
-        links: found.stx_nlink,
-    }
-}
-
-const fn id_of(found: &rustix::fs::Statx) -> FileId {
-    FileId {
-        device: (found.stx_dev_major, found.stx_dev_minor),
-        inode: found.stx_ino,
-    }
-}
-
-const fn kind_of(found: &rustix::fs::Statx) -> Kind {
-    match FileType::from_raw_mode(found.stx_mode as u32) {
-        FileType::RegularFile => Kind::Regular,
-        FileType::Directory => Kind::Directory,
-        _ => Kind::Other,
-    }
-}
-
-/// How a record is opened. Never for appending: the offset of a write would be ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
-    /// Makes it, and fails if anything is there.
-    New,
-    /// Reads and writes what is there.
-    Existing,
-    /// Reads what is there.
-    ReadOnly,
-}
-
-/// Opens a file that is no mutex; never through a link, never waiting for the other end of a pipe.
-pub(crate) fn open(path: &Path, opening: Opening) -> io::Result<OwnedFd> {
-    let how = match opening {
-        Opening::New => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
-        Opening::Existing => OFlags::RDWR,
-        Opening::ReadOnly => OFlags::RDONLY,
-    };
-    let always = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    Ok(rustix::fs::open(
-        path,
-        how | always,
-        Mode::RUSR | Mode::WUSR,
-    )?)
-}
-
-/// Opens a regular file for reading. Anything else is not opened at all: to open a device can do
-/// things.
-pub(crate) fn open_regular(path: &Path) -> io::Result<OwnedFd> {
-    open_if_regular(path, Opening::ReadOnly)
-}
-
-/// Opens a regular file to lock bytes of it, which only a writer may.
-pub(crate) fn open_to_lock(path: &Path) -> io::Result<OwnedFd> {
-    open_if_regular(path, Opening::Existing)
-}
-
-fn open_if_regular(path: &Path, opening: Opening) -> io::Result<OwnedFd> {
-    match identify(path)? {
-        Some((_, Kind::Regular)) => open(path, opening),
-        Some((_, Kind::Directory | Kind::Other)) => Err(io::ErrorKind::InvalidInput.into()),
-        None => Err(io::ErrorKind::NotFound.into()),
-    }
-}
-
-/// Tells whether opening failed because a link lies there.
-pub(crate) fn is_link(error: &io::Error) -> bool {
-    Errno::from_io_error(error) == Some(Errno::LOOP)
-}
-
-/// Reads from the start, until the buffer is full or the file ends.
-pub(crate) fn read_start(file: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0_usize;
-    while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        let offset = u64::try_from(filled).unwrap_or(u64::MAX);
-        match rustix::io::pread(file.as_fd(), rest, offset) {
-            Ok(0) => break,
-            Ok(count) => filled = filled.saturating_add(count),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(filled)
-}
-
-/// Writes at the start, in one call, and returns how much was written.
-pub(crate) fn write_start(file: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
-    loop {
-        match rustix::io::pwrite(file.as_fd(), bytes, 0) {
-            Err(Errno::INTR) => {}
-            outcome => return Ok(outcome?),
-        }
-    }
-}
-
-/// Cuts a file.
-pub(crate) fn set_size(file: impl AsFd, bytes: u64) -> io::Result<()> {
-    Ok(rustix::fs::ftruncate(file, bytes)?)
-}
-
-/// Lets two names change places in one step.
-pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
-    let here = rustix::fs::CWD;
-    let how = RenameFlags::EXCHANGE;
-    Ok(rustix::fs::renameat_with(here, one, here, other, how)?)
-}
-
-/// Gives a file another name, unless something has that name.
-pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    let here = rustix::fs::CWD;
-    let how = RenameFlags::NOREPLACE;
-    Ok(rustix::fs::renameat_with(here, from, here, to, how)?)
-}
+use crate::files::{FileId, look_at, read_start};
 
 /// A place in a file.
 pub(crate) type Offset = libc::off_t;
@@ -337,13 +155,6 @@ pub(crate) fn wait_any(bell: Option<&Bell>, process: Option<&OwnedFd>, time: Dur
     poll(&mut events, Some(&timeout)) != Ok(0)
 }
 
-/// What a file system is called, by its number.
-pub(crate) fn file_system(path: &Path) -> io::Result<u64> {
-    let found = rustix::fs::statfs(path)?;
-    // The type of the field differs between machines; the numbers are small and positive.
-    Ok(u64::try_from(found.f_type).unwrap_or(0))
-}
-
 /// Returns the number of this process in its own pid namespace.
 pub(crate) fn own_pid() -> Option<Pid> {
     Pid::new(rustix::process::getpid().as_raw_nonzero().get().into()).ok()
@@ -368,6 +179,15 @@ pub(crate) struct SqliteDescriptor {
     owner: libc::pid_t,
 }
 
+/// Where the descriptors of this process are listed.
+pub(crate) const OWN_DESCRIPTORS: &str = "/proc/self/fd";
+
+/// Whether `/proc` is not there, or is kept from us.
+fn is_hidden(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::NOENT | Errno::ACCESS | Errno::PERM))
+}
+
 /// The bytes on which SQLite takes its locks: pending, reserved, and 510 shared ones.
 const LOCK_BYTES: Bytes = Bytes {
     start: 0x4000_0000,
@@ -390,18 +210,30 @@ impl SqliteDescriptor {
     /// Finds the descriptor of a file that SQLite has open in this process.
     ///
     /// Opening the file to look at it would be fatal: closing it again drops every lock of this
-    /// process. `None` where `/proc` does not show our descriptors.
-    pub(crate) fn find(file: FileId) -> Option<Self> {
+    /// process. `None` where `/proc` does not show our descriptors; an error if it would, and cannot
+    /// now.
+    pub(crate) fn find(file: FileId) -> io::Result<Option<Self>> {
         let owner = rustix::process::getpid().as_raw_pid();
-        let numbers = fs::read_dir("/proc/self/fd").ok()?;
-        numbers
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .map(|number| Self {
+        let numbers = match fs::read_dir(OWN_DESCRIPTORS) {
+            Ok(numbers) => numbers,
+            Err(error) if is_hidden(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        for entry in numbers {
+            let number = entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            let found = number.map(|number| Self {
                 number,
                 file,
                 owner,
-            })
-            .find(|found| found.borrow().is_some())
+            });
+            if let Some(found) = found.filter(|found| found.borrow().is_some()) {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 
     /// Borrows it if it is still the same file.
@@ -470,6 +302,25 @@ pub(crate) fn data_version(connection: &Connection) -> Option<u32> {
         )
     };
     (code == ffi::SQLITE_OK).then_some(version)
+}
+
+/// Returns the last error of the system that SQLite met at the file behind a connection; 0 if none. No
+/// system call.
+///
+/// It tells of an unlock that failed, of which SQLite says nothing else.
+pub(crate) fn last_error(connection: &Connection) -> i32 {
+    let mut number: libc::c_int = 0;
+    // SAFETY: the connection is open for the length of the call, and this request writes one
+    // number, as `sqlite3.h` says.
+    unsafe {
+        ffi::sqlite3_file_control(
+            connection.handle(),
+            c"main".as_ptr(),
+            ffi::SQLITE_FCNTL_LAST_ERRNO,
+            (&raw mut number).cast(),
+        )
+    };
+    number
 }
 
 /// A connection that takes and gives back its file's lock by statements that stay prepared: what
@@ -745,26 +596,5 @@ impl<T> Drop for Native<T> {
             // SAFETY: it is dropped here and nowhere else, and `self` ends with this call.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::FileId;
-
-    // C43
-    #[test]
-    fn one_inode_number_on_two_devices_is_two_files() {
-        let file = FileId {
-            device: (0, 1),
-            inode: 5,
-        };
-        let other_device = FileId {
-            device: (0, 2),
-            ..file
-        };
-        assert_ne!(file, other_device);
-        assert_ne!(file, FileId { inode: 6, ..file });
-        assert_eq!(file, FileId { ..file });
     }
 }

@@ -12,6 +12,7 @@ use crate::busy::Busy;
 use crate::doorman::Doorman;
 use crate::error::AcquireError;
 use crate::fault::FaultPoint;
+use crate::files;
 use crate::gate::Stand;
 use crate::health::Happening;
 use crate::hold::{Granted, Hold, Lane, Telling};
@@ -436,7 +437,7 @@ impl Waiter<'_> {
     /// Whether the gate that let us through is one on the record that lies there now.
     fn is_current(&self) -> bool {
         self.passed.as_ref().is_none_or(|passed| {
-            let found = sys::identify(&self.request.paths.record);
+            let found = files::identify(&self.request.paths.record);
             found.is_ok_and(|found| found.is_some_and(|(file, _)| passed.gate().is_on(file)))
         })
     }

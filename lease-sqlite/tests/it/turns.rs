@@ -1,6 +1,7 @@
 //! Turns: who waits is let in in the order of coming, whoever else is in a hurry.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -32,7 +33,10 @@ pub(crate) fn waiting_at_gate(place: &Place) -> usize {
     let locks = fs::read_to_string("/proc/locks").unwrap();
     let is_waiting =
         |line: &&str| line.contains("->") && line.contains("OFDLCK") && line.contains(&file);
-    locks.lines().filter(is_waiting).count()
+    // The list is read in parts, and changes in between: a line may come twice. No two wait for the same.
+    let waiting = locks.lines().filter(is_waiting);
+    let bytes = waiting.filter_map(|line| Some(line.split_once(&file)?.1));
+    bytes.collect::<BTreeSet<_>>().len()
 }
 
 /// Orders each of so many to do something as soon as it waits behind the one before.
