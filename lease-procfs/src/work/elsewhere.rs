@@ -23,6 +23,10 @@ pub(crate) const fn read_links(_source: &Source) -> Result<Uses, ScanError> {
     Err(ScanError::Unsupported)
 }
 
+pub(crate) const fn read_both(_source: &Source) -> Result<Uses, ScanError> {
+    Err(ScanError::Unsupported)
+}
+
 pub(crate) const fn read_maps(_source: &Source, _links: &Uses) -> Result<Uses, ScanError> {
     Err(ScanError::Unsupported)
 }

@@ -7,7 +7,11 @@ mod maps;
 mod occupants;
 mod pass;
 mod paths;
+#[cfg(target_os = "linux")]
+mod reader;
 mod rest;
+#[cfg(target_os = "linux")]
+mod source;
 #[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
 #[cfg_attr(target_os = "linux", path = "reading.rs")]
 mod system;

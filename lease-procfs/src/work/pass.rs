@@ -10,7 +10,7 @@ use lease_core::Code;
 use super::ancestry::Exclusion;
 use super::command::{UNKNOWN_COMMAND, command_text};
 use super::group::{Members, ProcessGroup};
-use super::occupants::Occupants;
+use super::occupants::{Occupants, UsedBy};
 use super::system::{self, Source};
 use super::uses::{Groups, Uses, occupants};
 use crate::holder::TargetPath;
@@ -22,8 +22,8 @@ use crate::procfs::ProcFs;
 /// It answers for any number of paths and groups; its age is the age of the first question. What
 /// it says about a holder's work counts only if the holder was seen dead *before* that question.
 ///
-/// Working directories and descriptors are read first, mappings and groups only when a question
-/// needs them, each once. Command lines are not read.
+/// Mappings and groups are read only when a question needs them, and nothing is read twice. Command
+/// lines are not read.
 ///
 /// It sees the processes that its `/proc` lists: those of one pid namespace and the ones below it.
 /// A path is looked for under every name it has in a process's mount namespace, so a container that
@@ -33,6 +33,8 @@ pub struct Pass {
     proc: ProcFs,
     source: OnceCell<Result<Source, ScanError>>,
     links: OnceCell<Result<Uses, ScanError>>,
+    /// Links and mappings, if both were wanted from the beginning.
+    both: OnceCell<Result<Uses, ScanError>>,
     maps: OnceCell<Result<Uses, ScanError>>,
     groups: OnceCell<Result<Groups, ScanError>>,
 }
@@ -76,6 +78,7 @@ impl Pass {
             proc: proc.clone(),
             source: OnceCell::new(),
             links: OnceCell::new(),
+            both: OnceCell::new(),
             maps: OnceCell::new(),
             groups: OnceCell::new(),
         }
@@ -95,10 +98,15 @@ impl Pass {
         target: &TargetPath,
         excluded: &Exclusion,
     ) -> Result<Occupants, ScanError> {
-        self.find(target, excluded, &[self.links()?, self.maps()?])
+        if self.links.get().is_some() {
+            let read = [self.links()?, self.maps()?];
+            return self.find(target, excluded, &read, |_any| true);
+        }
+        self.find(target, excluded, &[self.both()?], |_any| true)
     }
 
-    /// Returns who uses the target by working directory or descriptor, which costs a third.
+    /// Returns who uses the target by working directory or descriptor, which costs less than
+    /// half.
     ///
     /// # Errors
     ///
@@ -108,7 +116,11 @@ impl Pass {
         target: &TargetPath,
         excluded: &Exclusion,
     ) -> Result<Occupants, ScanError> {
-        self.find(target, excluded, &[self.links()?])
+        let read = match self.both.get() {
+            Some(_read) => self.both()?,
+            None => self.links()?,
+        };
+        self.find(target, excluded, &[read], |by| by != UsedBy::Mapping)
     }
 
     /// Returns the members of a process group, by the `stat` of every process.
@@ -141,6 +153,10 @@ impl Pass {
         kept(&self.links, || system::read_links(self.source()?))
     }
 
+    fn both(&self) -> Result<&Uses, ScanError> {
+        kept(&self.both, || system::read_both(self.source()?))
+    }
+
     fn maps(&self) -> Result<&Uses, ScanError> {
         kept(&self.maps, || {
             system::read_maps(self.source()?, self.links()?)
@@ -152,10 +168,11 @@ impl Pass {
         target: &TargetPath,
         excluded: &Exclusion,
         read: &[&Uses],
+        counts: fn(UsedBy) -> bool,
     ) -> Result<Occupants, ScanError> {
         let mut found = BTreeMap::new();
         for uses in read {
-            uses.find(target, excluded, &mut found);
+            uses.find(target, excluded, counts, &mut found);
         }
         let count = |who: fn(&Uses) -> &Vec<Pid>| {
             let each = read.iter().flat_map(|uses| who(uses)).copied();

@@ -1,5 +1,7 @@
 //! Compares paths as the kernel shows them with the path that is asked about, as bytes.
 
+use std::sync::Arc;
+
 #[cfg(target_os = "linux")]
 use super::occupants::UsedBy;
 use crate::holder::TargetPath;
@@ -72,7 +74,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// Names a target for processes with these mounts, the first of which are our own.
-    pub(crate) fn new(target: &TargetPath, spaces: &[MountTable]) -> Self {
+    pub(crate) fn new(target: &TargetPath, spaces: &[Arc<MountTable>]) -> Self {
         let bytes = target.as_path().as_os_str().as_encoded_bytes();
         let end = bytes.iter().rposition(|&byte| byte != b'/');
         let path = bytes
@@ -81,7 +83,7 @@ impl Target {
         let Some(own) = spaces.first() else {
             return Self { names: Vec::new() };
         };
-        let names_in = |space: &MountTable| {
+        let names_in = |space: &Arc<MountTable>| {
             let mut names = space.names(own, path);
             // Ours, and that of processes whose mounts are the same in this place.
             names.push(path.to_vec());

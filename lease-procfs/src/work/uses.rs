@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::ancestry::Exclusion;
 use super::group::{Member, Members, ProcessGroup};
@@ -19,13 +20,16 @@ use crate::mountinfo::MountTable;
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
     paths: Vec<Path>,
+    /// Where the path is that was added last.
+    #[cfg(target_os = "linux")]
+    last: usize,
     /// Where a path is in `paths`, by mount namespace and writing.
     #[cfg(target_os = "linux")]
     known: BTreeMap<(usize, Writing), Places>,
     /// In the order in which they were read.
     uses: Vec<Use>,
     /// The mounts of the mount namespaces of those who were read, our own first.
-    pub(crate) spaces: Vec<MountTable>,
+    pub(crate) spaces: Vec<Arc<MountTable>>,
     /// Who was read and in which of the mount namespaces, ascending.
     #[cfg(target_os = "linux")]
     pub(crate) read: Vec<(Pid, usize)>,
@@ -48,6 +52,17 @@ struct Path {
     space: usize,
     writing: Writing,
     bytes: Box<[u8]>,
+    /// Where the path is that came after it the last time. Processes of one program use the same files
+    /// in the same order.
+    #[cfg(target_os = "linux")]
+    next: usize,
+}
+
+impl Path {
+    #[cfg(target_os = "linux")]
+    fn is(&self, space: usize, writing: Writing, bytes: &[u8]) -> bool {
+        *self.bytes == *bytes && self.space == space && self.writing == writing
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,20 +88,46 @@ impl Uses {
         }
     }
 
+    /// Tells whether this is the use that was added last.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn is_last(&self, pid: Pid, by: UsedBy, path: &[u8]) -> bool {
+        let is_it = |last: &Use| {
+            let kept = self.paths.get(last.path);
+            last.pid == pid && last.by == by && kept.is_some_and(|kept| *kept.bytes == *path)
+        };
+        self.uses.last().is_some_and(is_it)
+    }
+
     /// Returns where a path is, kept from now on.
     #[cfg(target_os = "linux")]
     fn path(&mut self, space: usize, writing: Writing, bytes: &[u8]) -> usize {
+        let expected = self.paths.get(self.last).map_or(0, |last| last.next);
+        let kept = self.paths.get(expected);
+        let at = if kept.is_some_and(|kept| kept.is(space, writing, bytes)) {
+            expected
+        } else {
+            self.find_or_keep(space, writing, bytes)
+        };
+        if let Some(last) = self.paths.get_mut(self.last) {
+            last.next = at;
+        }
+        self.last = at;
+        at
+    }
+
+    #[cfg(target_os = "linux")]
+    fn find_or_keep(&mut self, space: usize, writing: Writing, bytes: &[u8]) -> usize {
         let known = self.known.entry((space, writing)).or_default();
         if let Some(&at) = known.get(bytes) {
             return at;
         }
         let at = self.paths.len();
         known.insert(bytes.into(), at);
-        let bytes = bytes.into();
         self.paths.push(Path {
             space,
             writing,
-            bytes,
+            bytes: bytes.into(),
+            next: 0,
         });
         at
     }
@@ -99,11 +140,12 @@ impl Uses {
         found.map_or(0, |(_pid, space)| *space)
     }
 
-    /// Adds who uses the target to `found`.
+    /// Adds who uses the target by something that `counts` to `found`.
     pub(crate) fn find(
         &self,
         target: &TargetPath,
         excluded: &Exclusion,
+        counts: fn(UsedBy) -> bool,
         found: &mut BTreeMap<Pid, Vec<PathUse>>,
     ) {
         let target = Target::new(target, &self.spaces);
@@ -116,7 +158,8 @@ impl Uses {
             let Some(path) = self.paths.get(one.path) else {
                 continue;
             };
-            if covered.get(one.path) == Some(&true) && !excluded.contains(one.pid) {
+            if covered.get(one.path) == Some(&true) && counts(one.by) && !excluded.contains(one.pid)
+            {
                 let uses = found.entry(one.pid).or_default();
                 if uses.len() < USES || one.by == UsedBy::WorkingDirectory {
                     uses.push(PathUse {

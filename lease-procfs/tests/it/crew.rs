@@ -262,6 +262,7 @@ impl FakeProc {
         fs::create_dir_all(self.path(pid, "fd")).unwrap();
         self.stat(pid, parent, group, ticks);
         self.link(pid, "cwd", "/");
+        self.link(pid, "exe", "/bin/sleep");
         self.write(pid, "maps", b"");
         self.write(pid, "cmdline", b"sleep\x009\x00");
     }

@@ -9,7 +9,7 @@ use lease_procfs::{Exclusion, Pass, ProcFs, ProcLiveness, TargetPath};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use rustix::thread::UnshareFlags;
 
-use crate::crew::{BOTH, GROUP, Place, ask, told, under_hidden_proc};
+use crate::crew::{BOTH, GROUP, Place, ask, leaderless, told, under_hidden_proc};
 use crate::occupancy::{dead, keep, user};
 use crate::rig::{Space, isolated, not_run};
 use crate::sys::{self, Child};
@@ -53,6 +53,32 @@ fn a_user_with_another_root_in_a_container_is_found_under_the_name_it_has_there(
                 &format!("occupied: path_in_use {} ({by})", inside.pid),
             );
         }
+        is_told(&target, "dead: no_such_process");
+        Ok(())
+    });
+}
+
+// B34
+#[test]
+fn a_user_in_a_container_is_found_under_its_name_there_after_its_leader_thread_exited() {
+    let name = "obscured::a_user_in_a_container_is_found_under_its_name_there_after_its_leader_thread_exited";
+    isolated(name, Space::Pid, || {
+        let place = Place::new("leaderless");
+        let [target, point] = ["alloc-7", "work"].map(|part| place.join(part));
+        for directory in [&target, &point] {
+            fs::create_dir(directory).unwrap();
+        }
+        let shown = target.clone();
+        let inside = leaderless(move || {
+            sys::unshare(UnshareFlags::NEWNS).unwrap();
+            mount_bind(&shown, &point).unwrap();
+            std::env::set_current_dir(&point).unwrap();
+        });
+        is_told(
+            &target,
+            &format!("occupied: path_in_use {} (cwd)", inside.pid),
+        );
+        drop(inside);
         is_told(&target, "dead: no_such_process");
         Ok(())
     });

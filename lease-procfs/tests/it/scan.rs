@@ -387,6 +387,57 @@ fn mappings_are_read_only_for_who_asks_for_them() {
     assert_eq!(maps.count(), 1);
 }
 
+#[test]
+fn links_are_told_alone_after_everything_was_read() {
+    let fake = fake("alone");
+    fake.link(7_000, "fd/3", "/w/alloc-7/x");
+    fake.map(7_000, b"/w/alloc-7/x");
+    fake.process(7_001, 1, 7_001, 5);
+    fake.map(7_001, b"/w/alloc-7/x");
+    let pass = Pass::new(&fake.proc());
+    assert_eq!(users(&pass, "/w/alloc-7"), ["7000 fd map", "7001 map"]);
+    fake.link(7_001, "cwd", "/w/alloc-7");
+    let found = pass.users_by_link(&target("/w/alloc-7"), &Exclusion::nobody());
+    let found = found.unwrap().users;
+    assert_eq!((found.len(), found[0].pid), (1, pid(7_000)));
+    assert_eq!(found[0].uses.len(), 1);
+    assert_eq!(found[0].uses[0].by, UsedBy::Descriptor);
+}
+
+// B34
+#[test]
+fn who_has_no_memory_is_asked_for_no_mappings_and_may_have_left_somebody() {
+    let fake = fake("bare");
+    // As a thread of the kernel, or somebody at its end.
+    fake.remove(7_000, "exe");
+    let maps = Opens::of(&[fake.path(7_000, "maps")]);
+    for asks_twice in [false, true] {
+        let pass = Pass::new(&fake.proc());
+        assert!(pass.group(lease_procfs::ProcessGroup::new(pid(9))).is_ok());
+        // It comes into the list after the list was read.
+        fake.process(7_777, 1, 7_000, 5);
+        fake.map(7_777, b"/w/alloc-7/x");
+        if asks_twice {
+            let links = pass.users_by_link(&target("/w"), &Exclusion::nobody());
+            assert!(links.unwrap().is_proven_empty());
+        }
+        assert_eq!(users(&pass, "/w/alloc-7"), ["7777 map"]);
+        assert_eq!(users(&pass, "/"), ["1 cwd", "7000 cwd", "7777 cwd map"]);
+        std::fs::remove_dir_all(fake.path(7_777, "")).unwrap();
+    }
+    assert_eq!(maps.count(), 0);
+    // Whoever has a descriptor, another directory or a program is asked.
+    fake.map(7_000, b"/w/alloc-7/x");
+    fake.link(7_000, "cwd", "/v");
+    assert_eq!(users(&Pass::new(&fake.proc()), "/w"), ["7000 map"]);
+    fake.link(7_000, "cwd", "/");
+    fake.link(7_000, "fd/3", "socket:[7]");
+    assert_eq!(users(&Pass::new(&fake.proc()), "/w"), ["7000 map"]);
+    fake.remove(7_000, "fd/3");
+    fake.link(7_000, "exe", "/x");
+    assert_eq!(users(&Pass::new(&fake.proc()), "/w"), ["7000 map"]);
+}
+
 // B40
 #[test]
 fn users_and_their_paths_are_told_without_command_lines() {
@@ -464,6 +515,28 @@ fn any_path() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// A line of `maps`, or something like one, or anything without a newline.
+fn any_line() -> impl Strategy<Value = Vec<u8>> {
+    let column = prop_oneof![
+        Just(b"7f00-7f01 r--p 00000000 fd:01 1234 ".to_vec()),
+        Just(b"7f5be419000-7fb5be470000 r--p 00000000 fd:01 1234                       ".to_vec()),
+        Just(b"7f00-7f01 rw-p 00000000 00:00 0 ".to_vec()),
+        Just(b"7f00-7f01 rw-p 00000000 fd:01 ".to_vec()),
+        prop::collection::vec(any::<u8>(), 0..40),
+    ];
+    let path = prop_oneof![
+        any_path(),
+        Just(b"/usr/lib/libc.so.6".to_vec()),
+        Just(b"[heap]".to_vec()),
+        Just(Vec::new()),
+    ];
+    (column, path).prop_map(|(column, path)| {
+        let mut line = [column, path].concat();
+        line.retain(|&byte| byte != b'\n');
+        line
+    })
+}
+
 fn escaped(path: &[u8]) -> Vec<u8> {
     let newline = |byte: &u8| match byte {
         b'\n' => b"\\012".to_vec(),
@@ -516,6 +589,25 @@ proptest! {
         cases: 64,
         ..ProptestConfig::default()
     })]
+
+    #[test]
+    fn of_any_maps_every_line_is_taken_by_itself(lines in prop::collection::vec(any_line(), 0..200)) {
+        let fake = fake("lines");
+        fake.write(7_000, "maps", &lines.join(&b'\n'));
+        let pass = Pass::new(&fake.proc());
+        let shows = lines.iter().any(|line| mapped_path(line).is_some());
+        let user = users(&pass, "/").pop();
+        prop_assert_eq!(user.is_some_and(|user| user.contains("map")), shows);
+        for path in lines.iter().filter_map(|line| mapped_path(line)) {
+            let end = path.iter().rposition(|&byte| byte != b'/');
+            let Ok(asked) = TargetPath::new(bytes(path)) else { continue };
+            // A target is written as the kernel would write it, and a slash at its end is none.
+            if end.is_some_and(|end| end + 1 == path.len()) {
+                let found = pass.users_of(&asked, &Exclusion::nobody()).unwrap();
+                prop_assert_eq!(found.users.len(), 1);
+            }
+        }
+    }
 
     #[test]
     fn whoever_is_below_a_target_is_found_whatever_the_name(path in any_path(), below in any_path()) {

@@ -1,0 +1,179 @@
+//! An open `/proc` and who is listed in it.
+//!
+//! A process that ends while it is read may have left its work to a child that was not listed. So
+//! when one ended, the list is read again, and whoever is new in it is read, too.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat, statat};
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::pass::ScanError;
+use crate::id::Pid;
+use crate::mountinfo::{MountTable, covered, hides_processes};
+use crate::procfs::ProcFs;
+use crate::sys;
+
+/// How often the list is read again because a process ended.
+const ROUNDS: usize = 8;
+
+/// The most of `mountinfo` that is read; mounts beyond it give no names.
+pub(super) const MOUNTINFO_BYTES: usize = 1 << 20;
+
+/// Room for one reading of a directory.
+pub(super) const LIST_BYTES: usize = 32 << 10;
+
+/// An open `/proc` and its list of processes.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(super) root: OwnedFd,
+    /// Ascending.
+    pub(super) pids: Vec<Pid>,
+    /// Others may not be listed.
+    pub(crate) hides: bool,
+    /// Our own mounts.
+    pub(super) mounts: Arc<MountTable>,
+    /// Who is listed and covered by a mount: what is read there is not about them.
+    pub(super) covered: Vec<Pid>,
+}
+
+impl Source {
+    pub(crate) fn open(proc: &ProcFs) -> Result<Self, ScanError> {
+        let root = sys::open(proc.root()).map_err(unlisted)?;
+        let pids = list(root.as_fd())?;
+        let own = |name| open_below(root.as_fd(), name, OFlags::empty());
+        let mounts = own(b"thread-self/mountinfo")
+            .or_else(|_older_kernel| own(b"self/mountinfo"))
+            .and_then(|file| sys::read_whole(&file, MOUNTINFO_BYTES));
+        // Without them a target has the name it was given, and no other.
+        let mounts = mounts.or_else(|errno| refused(errno).map(|_seen| Vec::new()))?;
+        let covered = covered(&mounts, proc.root())
+            .filter_map(|name| str::from_utf8(&name).ok()?.parse().ok())
+            .filter(|pid| pids.binary_search(pid).is_ok());
+        Ok(Self {
+            // Who does not see the first process of the pid namespace may miss others, too. To see it
+            // proves nothing if one would see it anyway.
+            hides: pids.first() != Some(&Pid::INIT)
+                || (hides_processes(&mounts, proc.root()) && sees_first_anyway(root.as_fd())),
+            covered: covered.collect(),
+            mounts: Arc::new(MountTable::parse(&mounts, b"")),
+            root,
+            pids,
+        })
+    }
+
+    /// Visits the processes in `pids`, and whoever was left by one that ended and is not among the
+    /// `known`. Returns who ended when it had to stop looking, for each of them may have left somebody.
+    pub(super) fn each(
+        &self,
+        pids: &[Pid],
+        mut known: Vec<Pid>,
+        mut visit: impl FnMut(Pid, Listed) -> Result<Seen, ScanError>,
+    ) -> Result<Vec<Pid>, ScanError> {
+        let mut fresh = pids.to_vec();
+        let mut ended = Vec::new();
+        let mut listed = Listed::Before;
+        for _round in 0..ROUNDS {
+            ended.clear();
+            for &pid in &fresh {
+                if matches!(visit(pid, listed)?, Seen::Ended | Seen::Bare) {
+                    ended.push(pid);
+                }
+            }
+            if ended.is_empty() {
+                break;
+            }
+            listed = Listed::Since;
+            fresh = list(self.root.as_fd())?;
+            fresh.retain(|pid| known.binary_search(pid).is_err());
+            if fresh.is_empty() {
+                return Ok(Vec::new());
+            }
+            known.extend_from_slice(&fresh);
+            known.sort_unstable();
+        }
+        Ok(ended)
+    }
+}
+
+/// Tells whether we would see the first process without any right to see others: it is us, or ours.
+fn sees_first_anyway(root: BorrowedFd<'_>) -> bool {
+    let may_see_all =
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE));
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = || statat(root, "1", AtFlags::empty()).is_ok_and(|first| first.st_uid == own);
+    !may_see_all && (sys::own_pid() == Some(Pid::INIT) || is_ours())
+}
+
+/// When a process came into the list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listed {
+    Before,
+    Since,
+}
+
+/// What a visit gave, the better first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Seen {
+    /// All there was.
+    Whole,
+    /// Something could not be read.
+    Partly,
+    /// The process is gone, or its leader thread has exited.
+    Ended,
+    /// It has neither memory nor descriptors: it is a thread of the kernel, or ends.
+    Bare,
+}
+
+/// Says what an error means for the process that was looked at, or that nobody can be looked at.
+pub(super) fn refused(errno: Errno) -> Result<Seen, ScanError> {
+    match errno {
+        Errno::NOENT | Errno::SRCH => Ok(Seen::Ended),
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM => Err(ScanError::Exhausted {
+            source: Arc::new(errno.into()),
+        }),
+        _ => Ok(Seen::Partly),
+    }
+}
+
+fn unlisted(errno: Errno) -> ScanError {
+    match refused(errno) {
+        Err(exhausted) => exhausted,
+        Ok(_) => ScanError::Unlisted {
+            source: Arc::new(errno.into()),
+        },
+    }
+}
+
+/// Lists the processes, ascending.
+fn list(root: BorrowedFd<'_>) -> Result<Vec<Pid>, ScanError> {
+    let directory = open_below(root, b".", OFlags::DIRECTORY).map_err(unlisted)?;
+    let mut buffer = Vec::with_capacity(LIST_BYTES);
+    let mut pids = numbers(directory.as_fd(), &mut buffer).map_err(unlisted)?;
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// Reads the entries of a directory that are numbers.
+pub(super) fn numbers(directory: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<Vec<Pid>, Errno> {
+    let mut found = Vec::new();
+    let mut entries = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_str().ok();
+        found.extend(name.and_then(|name| name.parse::<Pid>().ok()));
+    }
+    Ok(found)
+}
+
+/// Opens something below `/proc` for reading.
+pub(super) fn open_below(
+    root: BorrowedFd<'_>,
+    name: &[u8],
+    flags: OFlags,
+) -> Result<OwnedFd, Errno> {
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+    openat(root.as_fd(), name, flags, Mode::empty())
+}
