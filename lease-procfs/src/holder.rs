@@ -214,7 +214,7 @@ impl<'de> serde::Deserialize<'de> for ProcessHolder {
             // Records made before groups were recorded have none.
             group: Option<ProcessGroup>,
         }
-        let parts = Parts::deserialize(d)?;
+        let parts: Parts = crate::wire::legibly(d)?;
         let build = || {
             let mut holder = Self::new(&parts.client, parts.process)?;
             if let Some(session) = &parts.session {

@@ -272,21 +272,20 @@ pub enum Namespace {
 
 /// A namespace by the inode of its file and the start of pid 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[expect(
     clippy::exhaustive_structs,
     reason = "a number and what makes it unique"
 )]
 pub struct NamespaceInode {
     /// The inode.
-    #[cfg_attr(feature = "serde", serde(with = "crate::wire::wide"))]
-    pub inode: u64,
-    /// The start of pid 1 as seen from inside, or `None` where it could not be read.
     #[cfg_attr(
         feature = "serde",
-        serde(default, skip_serializing_if = "Option::is_none")
+        serde(serialize_with = "crate::wire::wide::serialize")
     )]
+    pub inode: u64,
+    /// The start of pid 1 as seen from inside, or `None` where it could not be read.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub init_start: Option<StartTicks>,
 }
 

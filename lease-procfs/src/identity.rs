@@ -13,14 +13,12 @@ use crate::id::{BootId, LaunchId, Namespace, Pid, Sameness, StartTicks};
 ///
 /// It survives `exec`: same process, other program, and then another `launch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct ProcessIdentity {
     /// The boot it runs in.
     pub boot_id: BootId,
     /// Whether the describer saw that nothing is mounted over the boot id's file.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::wire::flag"))]
     pub boot_trusted: bool,
     /// Its number in `pid_namespace`.
     pub pid: Pid,
@@ -31,30 +29,51 @@ pub struct ProcessIdentity {
     #[cfg_attr(
         feature = "serde",
         serde(
-            default,
             skip_serializing_if = "Option::is_none",
-            with = "crate::wire::wide_option"
+            serialize_with = "crate::wire::wide_option::serialize"
         )
     )]
     pub pidfd_inode: Option<u64>,
     /// The namespace of `pid`. `None` where it could not be read or the kernel has none.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Option::is_none")
-    )]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub pid_namespace: Option<Namespace>,
     /// The namespace of `start_ticks`. `None` where it could not be read or the kernel has none.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Option::is_none")
-    )]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub time_namespace: Option<Namespace>,
     /// The run of the program that described itself. `None` when somebody else described it.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Option::is_none")
-    )]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub launch: Option<LaunchId>,
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for ProcessIdentity {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Parts {
+            boot_id: BootId,
+            #[serde(deserialize_with = "crate::wire::flag")]
+            boot_trusted: bool,
+            pid: Pid,
+            start_ticks: StartTicks,
+            #[serde(default, deserialize_with = "crate::wire::wide_option::deserialize")]
+            pidfd_inode: Option<u64>,
+            pid_namespace: Option<Namespace>,
+            time_namespace: Option<Namespace>,
+            launch: Option<LaunchId>,
+        }
+        let parts: Parts = crate::wire::legibly(d)?;
+        Ok(Self {
+            boot_id: parts.boot_id,
+            boot_trusted: parts.boot_trusted,
+            pid: parts.pid,
+            start_ticks: parts.start_ticks,
+            pidfd_inode: parts.pidfd_inode,
+            pid_namespace: parts.pid_namespace,
+            time_namespace: parts.time_namespace,
+            launch: parts.launch,
+        })
+    }
 }
 
 /// Whether two descriptions mean the same process.

@@ -55,6 +55,31 @@ where
     T::deserialize(d).map_err(|_repeats_it| D::Error::custom(wanted))
 }
 
+/// Reads a value of named parts, and shows what its reader says of them as text that cannot hurt: of a
+/// name that is no part's, readers repeat every byte.
+pub(crate) fn legibly<'de, T, D>(d: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    T::deserialize(d).map_err(|error| {
+        let said = error.to_string();
+        let shown: String = said
+            .chars()
+            .take(SAID)
+            .flat_map(|c| {
+                let escaped = c.is_control().then(|| c.escape_default());
+                let plain = escaped.is_none().then_some(c);
+                escaped.into_iter().flatten().chain(plain)
+            })
+            .collect();
+        D::Error::custom(shown)
+    })
+}
+
+/// The most of what a reader says that is shown, in characters.
+const SAID: usize = 256;
+
 /// Reads `true` or `false`.
 pub(crate) fn flag<'de, D: Deserializer<'de>>(d: D) -> Result<bool, D::Error> {
     quietly(d, "neither true nor false")
@@ -133,6 +158,22 @@ impl<'de> Deserialize<'de> for Namespace {
         Ok(match form {
             Form::Id(Wide(id)) => Self::Id(id),
             Form::Inode(inode) => Self::Inode(inode),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for NamespaceInode {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Parts {
+            inode: Wide,
+            init_start: Option<StartTicks>,
+        }
+        let parts: Parts = legibly(d)?;
+        Ok(Self {
+            inode: parts.inode.0,
+            init_start: parts.init_start,
         })
     }
 }

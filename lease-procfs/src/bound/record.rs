@@ -228,7 +228,7 @@ mod stored {
 
     impl<'de> Deserialize<'de> for LeaseRecord {
         fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-            Loose::deserialize(d)?
+            crate::wire::legibly::<Loose, D>(d)?
                 .into_record()
                 .map_err(D::Error::custom)
         }

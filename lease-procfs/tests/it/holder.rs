@@ -201,3 +201,35 @@ fn json_keeps_a_recorded_group_and_reads_records_without_one() {
         );
     }
 }
+
+#[cfg(feature = "serde")]
+#[test]
+fn a_name_that_is_no_parts_is_shown_as_text_that_cannot_hurt() {
+    let holder = serde_json::to_value(full()).unwrap();
+    let process = holder["process"].clone();
+    let inode = serde_json::json!({ "inode": 7 });
+    let long = format!("\u{1b}[2J\u{9b}\n{}", "x".repeat(9_000));
+    let with = |mut value: serde_json::Value| {
+        value[&long] = serde_json::json!(1);
+        value
+    };
+    let mut inside = holder.clone();
+    inside["process"] = with(process.clone());
+    let said = [
+        serde_json::from_value::<ProcessHolder>(with(holder)).unwrap_err(),
+        serde_json::from_value::<ProcessHolder>(inside).unwrap_err(),
+        serde_json::from_value::<lease_procfs::ProcessIdentity>(with(process)).unwrap_err(),
+        serde_json::from_value::<lease_procfs::NamespaceInode>(with(inode)).unwrap_err(),
+    ];
+    for error in said {
+        let text = error.to_string();
+        assert!(
+            text.starts_with("unknown field `\\u{1b}[2J\\u{9b}\\nxxx"),
+            "{text}"
+        );
+        assert!(
+            text.len() < 400 && !text.chars().any(char::is_control),
+            "{text}"
+        );
+    }
+}
