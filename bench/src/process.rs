@@ -61,7 +61,13 @@ const KEPT: [&str; 2] = ["raw-poll", "kept"];
 const GROUPS: [&str; 3] = ["raw-group", "group", "procfs-group"];
 
 /// How one finds who uses paths. The number of targets is part of the name.
-const PASSES: [&str; 4] = ["raw-pass", "pass-1", "pass-100", "procfs-pass"];
+const PASSES: [&str; 5] = [
+    "raw-pass",
+    "pass-1",
+    "pass-100",
+    "procfs-pass",
+    "raw-evidence",
+];
 
 /// Does one named work, for who counts its system calls. `SLEEPERS:NAME`.
 pub(crate) fn work(name: &str, count: u64) -> Result<(), String> {
@@ -85,7 +91,8 @@ fn job(name: &str, sleepers: &Rc<Sleepers>) -> Option<Job> {
         "raw-group" => raw_group(&sleepers),
         "group" => group(&sleepers),
         "procfs-group" => procfs_group(&sleepers),
-        "raw-pass" => raw_pass(),
+        "raw-pass" => raw_pass(raw::Depth::Paths),
+        "raw-evidence" => raw_pass(raw::Depth::Evidence),
         "pass-1" => pass(1),
         "pass-100" => pass(100),
         "procfs-pass" => procfs_pass(),
@@ -187,9 +194,9 @@ fn used() -> TargetPath {
     TargetPath::new(std::env::current_dir().expect("a working folder")).expect("an absolute path")
 }
 
-fn raw_pass() -> Box<dyn FnMut()> {
+fn raw_pass(depth: raw::Depth) -> Box<dyn FnMut()> {
     let target = used().as_path().as_os_str().as_encoded_bytes().to_vec();
-    Box::new(move || assert!(raw::pass(&target) > 0))
+    Box::new(move || assert!(raw::pass(&target, depth) > 0))
 }
 
 fn pass(targets: usize) -> Box<dyn FnMut()> {
@@ -323,21 +330,25 @@ pub(crate) fn passes() -> Vec<Row> {
     for (count, rounds) in [(50, 60), (500, 30)] {
         let sleepers = Sleepers::new(count);
         let figures = figures(&PASSES, &sleepers, Amount::Rounds(rounds));
-        for (at, targets) in [(1, 1), (2, 100)] {
-            let name = PASSES[at];
+        for (ours, targets, floor, beside) in [
+            (1, 1, 0, ""),
+            (2, 100, 0, ""),
+            (1, 1, 4, ", beside all evidence raw"),
+        ] {
+            let (name, floor_name) = (PASSES[ours], PASSES[floor]);
             rows.push(Row {
-                name: format!("d4 who uses {targets} paths, {count} sleepers"),
-                ours: figures[at],
-                floor: Some(figures[0]),
+                name: format!("d4 who uses {targets} paths, {count} sleepers{beside}"),
+                ours: figures[ours],
+                floor: Some(figures[floor]),
                 goal: Some(1.1),
                 unit: "ns of cpu",
                 allocations: allocated(name, &sleepers, 5),
                 calls: match count {
-                    50 => counted(name, "raw-pass", count, 5),
+                    50 => counted(name, floor_name, count, 5),
                     _ => Calls::NotCounted,
                 },
-                peers: match at {
-                    1 => vec![("procfs crate: one path", figures[3])],
+                peers: match (ours, floor) {
+                    (1, 0) => vec![("procfs crate: one path", figures[3])],
                     _ => Vec::new(),
                 },
             });

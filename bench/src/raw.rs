@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, RawDir, openat, readlinkat_raw};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat, readlinkat_raw};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process, test_kill_process_group};
 
 fn raw(pid: i32) -> Pid {
@@ -31,9 +31,19 @@ pub(crate) fn signal_zero_to_group(group: i32) -> bool {
     test_kill_process_group(raw(group)).is_ok()
 }
 
+/// How much a raw pass looks at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// Working directories, descriptors and mappings.
+    Paths,
+    /// Also what tells that the paths mean what they say, and that they are all: the mount namespaces,
+    /// and the directories and descriptors of threads.
+    Evidence,
+}
+
 /// Reads the working directory, the descriptors and the mappings of all, and counts in how many
 /// texts the path occurs.
-pub(crate) fn pass(path: &[u8]) -> usize {
+pub(crate) fn pass(path: &[u8], depth: Depth) -> usize {
     let directory = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
     let root = rustix::fs::open("/proc", directory, Mode::empty()).expect("/proc is there");
     let mut list = Vec::with_capacity(32 << 10);
@@ -72,6 +82,46 @@ pub(crate) fn pass(path: &[u8]) -> usize {
                     .count();
             }
         }
+        if depth == Depth::Evidence {
+            let namespace = below(&mut name, pid, b"/ns/mnt");
+            let _namespace = readlinkat_raw(&root, namespace, &mut link[..]);
+            found += threads(&root, pid, path);
+        }
+    }
+    found
+}
+
+/// Compares what the threads of a process have with what it has itself, if there are any, and counts
+/// which have their own.
+fn threads(root: &OwnedFd, pid: &[u8], path: &[u8]) -> usize {
+    let mut name = Vec::new();
+    let list = below(&mut name, pid, b"/task");
+    let is_alone = |list: &[u8]| {
+        rustix::fs::statat(root, list, AtFlags::empty()).is_ok_and(|list| list.st_nlink <= 3)
+    };
+    if is_alone(list) {
+        return 0;
+    }
+    let directory = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY;
+    let Ok(list) = openat(root, list, directory, Mode::empty()) else {
+        return 0;
+    };
+    let mut buffer = Vec::with_capacity(32 << 10);
+    let mut link = vec![0; 4_097];
+    let mut name = Vec::new();
+    let mut found = 0;
+    let mut each = RawDir::new(&list, buffer.spare_capacity_mut());
+    while let Some(Ok(thread)) = each.next() {
+        let thread = thread.file_name().to_bytes();
+        if thread == pid || !thread[0].is_ascii_digit() {
+            continue;
+        }
+        let cwd = below(&mut name, thread, b"/cwd");
+        if let Ok(count) = readlinkat_raw(&list, cwd, &mut link[..]) {
+            found += usize::from(link[..count].starts_with(path));
+        }
+        let fds = below(&mut name, thread, b"/fd");
+        let _descriptors = rustix::fs::statat(&list, fds, AtFlags::empty());
     }
     found
 }
