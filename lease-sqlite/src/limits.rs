@@ -27,9 +27,12 @@ pub(crate) const BEAT: Duration = Duration::from_millis(250);
 /// of them may be suspended in a way that does not show.
 pub(crate) const PATIENCE: u32 = 20;
 
-/// How many times in a row the gate lets one of us through before a poll interval is left free, so
-/// that somebody who polls gets in.
+/// How many holds of a process in a row there are before a poll interval is left free, so that somebody
+/// who polls gets in.
 pub(crate) const HANDOVERS_IN_A_ROW: u32 = 10;
+
+/// How many poll intervals are left free in vain until nobody expects a peer any more.
+pub(crate) const FREE_IN_VAIN: u8 = 8;
 
 /// How soon the one whom the gate let through tries again when somebody came in beside the gate,
 /// who will not ring when leaving; twice as late each time, up to a poll interval.

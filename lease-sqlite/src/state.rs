@@ -17,7 +17,7 @@ use crate::fence::{self, Adoption, Look, Names, RecordFile};
 use crate::gate::{Gate, Stand};
 use crate::health::{Incident, Incidents};
 use crate::hold::Granted;
-use crate::limits::{COLLISIONS, RECORD_BYTES, REOPENINGS};
+use crate::limits::{COLLISIONS, FREE_IN_VAIN, RECORD_BYTES, REOPENINGS};
 use crate::mutex::{Begun, MutexFile};
 use crate::options::Settings;
 use crate::own;
@@ -41,8 +41,9 @@ pub(crate) struct State {
     looks: Looks,
     /// The dead claim that was removed, until a grant tells of it.
     reaped: Option<Box<LastWriter>>,
-    /// Somebody whose record has none of our fields: it polls, and knows no gate.
-    has_seen_peer: bool,
+    /// Somebody whose record has none of our fields was seen: it polls, and knows no gate. Counts down
+    /// with every poll interval that was left free for nobody.
+    peers: u8,
     liveness: Option<ProcLiveness>,
     buffer: Vec<u8>,
     /// How many locks of this path are open.
@@ -143,8 +144,20 @@ impl State {
         self.mutex.as_ref()
     }
 
-    pub(crate) const fn has_seen_peer(&self) -> bool {
-        self.has_seen_peer
+    pub(crate) const fn expects_peers(&self) -> bool {
+        self.peers > 0
+    }
+
+    /// Sees who came while a poll interval was free.
+    pub(crate) fn look_for_peers(&mut self, paths: &Paths) {
+        self.peers = self.peers.saturating_sub(1);
+        self.note_peer(fence::last_writer(&paths.record).as_ref());
+    }
+
+    fn note_peer(&mut self, holder: Option<&LastWriter>) {
+        if holder.is_some_and(|holder| holder.identity.is_none()) {
+            self.peers = FREE_IN_VAIN;
+        }
     }
 
     /// Keeps the gate that let the present hold through. Returns one that is not needed.
@@ -397,6 +410,7 @@ impl State {
             .record
             .look(&paths.record, request.settings.legacy, &mut self.faults)
             .map_err(failed)?;
+        self.note_peer(look.writer.as_ref());
         let seen = KernelSeen {
             verdict: None,
             lock: KernelState::Taken,
@@ -536,9 +550,7 @@ impl State {
             paths, settings, ..
         } = request;
         let holder = fence::last_writer(&paths.record);
-        self.has_seen_peer |= holder
-            .as_ref()
-            .is_some_and(|holder| holder.identity.is_none());
+        self.note_peer(holder.as_ref());
         let kernel = self.kernel_look();
         let locked_by = match kernel {
             KernelLook::Held(pid) => pid,

@@ -54,7 +54,7 @@ pub(crate) struct Line {
     queue: Mutex<Queue>,
     moved: Condvar,
     doorman: OnceLock<Option<Doorman>>,
-    /// How many were let through by the gate since a poll interval was left free.
+    /// How many holds there were since a poll interval was left free.
     in_a_row: AtomicU32,
 }
 
@@ -81,6 +81,10 @@ impl Line {
     /// Asked by one who stands in it.
     fn is_waited_in_by_others(&self) -> bool {
         self.queue().waiting.len() > 1
+    }
+
+    fn is_room_due(&self) -> bool {
+        self.in_a_row.load(Ordering::Relaxed) >= HANDOVERS_IN_A_ROW
     }
 
     fn doorman(&self) -> Option<&Doorman> {
@@ -200,7 +204,7 @@ pub(crate) fn acquire(
     };
     let has_turns = !settings.is_timing_given && budget != WaitBudget::NOW;
     // Bound first: a guard in the head of a condition would live to its end, across every wait.
-    let first = if has_turns && shared.line.is_waited_in() {
+    let first = if has_turns && (shared.line.is_waited_in() || gives_room(shared)) {
         let again = shared.state().enter_again(request.lane);
         again.map(|(number, granted)| Attempt::Granted(number, granted))
     } else {
@@ -223,6 +227,19 @@ pub(crate) fn acquire(
         }
         None => waiter.stand(None),
     }
+}
+
+/// Whether a caller first closes the gate and leaves a poll interval free.
+fn gives_room(shared: &Shared) -> bool {
+    if !shared.line.is_room_due() {
+        return false;
+    }
+    let is_due = shared.state().expects_peers();
+    if !is_due {
+        // It is asked once in so many holds.
+        shared.line.in_a_row.store(0, Ordering::Relaxed);
+    }
+    is_due
 }
 
 impl Waiter<'_> {
@@ -380,15 +397,18 @@ impl Waiter<'_> {
     )]
     const fn has_place(&mut self) {}
 
-    /// Leaves a poll interval free for peers now and then, where there are any.
+    /// Leaves a poll interval free for peers now and then, where there are any. The others of us stay
+    /// behind the gate meanwhile.
     fn leave_room(&self) {
-        let in_a_row = self.shared.line.in_a_row.fetch_add(1, Ordering::Relaxed);
-        if in_a_row >= HANDOVERS_IN_A_ROW && self.shared.state().has_seen_peer() {
-            self.shared.line.in_a_row.store(0, Ordering::Relaxed);
-            // The others of us stay behind the gate meanwhile.
-            let time = at_most(self.settings.poll, self.left());
-            self.settings.timing.sleep(time);
+        if !self.shared.line.is_room_due() || !self.shared.state().expects_peers() {
+            return;
         }
+        self.shared.line.in_a_row.store(0, Ordering::Relaxed);
+        // A peer's poll interval, and what its timer and its attempt add.
+        let poll = self.settings.poll;
+        let time = at_most(poll.saturating_add(poll / 4), self.left());
+        self.settings.timing.sleep(time);
+        self.shared.state().look_for_peers(self.request.paths);
     }
 
     /// Tries once more, perhaps let through by the gate.
@@ -454,6 +474,9 @@ impl Waiter<'_> {
     }
 
     fn hold(&self, number: u64, granted: Granted) -> Hold {
+        if granted.depth == 1 {
+            self.shared.line.in_a_row.fetch_add(1, Ordering::Relaxed);
+        }
         let telling = Telling {
             timing: Arc::clone(&self.settings.timing),
             events: Arc::clone(&self.settings.events),

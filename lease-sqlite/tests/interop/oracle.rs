@@ -69,6 +69,14 @@ impl Rounds {
         each
     }
 
+    /// The most rounds in a row of one side, counted from the first round of the other one.
+    pub(crate) fn longest_run_between(&self, side: &str, other: &str) -> usize {
+        let first = self.by.iter().position(|name| name.starts_with(other));
+        let by = self.by[first.unwrap_or(0)..].to_vec();
+        let rounds = Self { by, unfinished: 0 };
+        rounds.longest_run(side)
+    }
+
     /// The most rounds in a row of one side, counted only while the other still has some to come.
     pub(crate) fn longest_run(&self, side: &str) -> usize {
         let is_other = |name: &String| !name.starts_with(side);

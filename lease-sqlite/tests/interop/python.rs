@@ -13,6 +13,22 @@ fn both_sides_take_turns_for_a_thousand_rounds() {
 }
 
 #[test]
+fn peer_gets_in_between_three_of_ours_that_never_pause() {
+    Python.run(
+        "python::peer_gets_in_between_three_of_ours_that_never_pause",
+        rounds::three_of_ours_never_pause,
+    );
+}
+
+#[test]
+fn peer_gets_in_beside_one_of_ours_that_never_pauses() {
+    Python.run(
+        "python::peer_gets_in_beside_one_of_ours_that_never_pauses",
+        rounds::one_of_ours_never_pauses,
+    );
+}
+
+#[test]
 fn writers_killed_at_any_time_leave_the_lock_to_the_others() {
     Python.run(
         "python::writers_killed_at_any_time_leave_the_lock_to_the_others",

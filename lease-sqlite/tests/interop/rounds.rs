@@ -76,6 +76,57 @@ pub(crate) fn both_take_turns(language: Language) {
     }
 }
 
+/// Writers of ours that never pause leave time to a peer that polls: ten holds each, then a poll interval, and what chance
+/// adds to that.
+pub(crate) fn three_of_ours_never_pause(language: Language) {
+    never_pause(language, 3);
+}
+
+/// One alone, who meets none of ours, does the same.
+pub(crate) fn one_of_ours_never_pauses(language: Language) {
+    never_pause(language, 1);
+}
+
+fn never_pause(language: Language, count: usize) {
+    let place = Place::new();
+    let mut peer = Writer::start(Side::Peer(language), &place);
+    // Ours expect peers where a record of one lies.
+    peer.acquires();
+    peer.releases();
+    let endless = Plan {
+        rounds: 1_000_000,
+        inside_us: 1_000,
+        outside_us: 0,
+    };
+    let mut ours = Vec::new();
+    let mut names = BTreeSet::new();
+    for number in 0..count {
+        let name = format!("ours{number}");
+        let mut writer = Writer::start(Side::Ours, &place);
+        writer.order(&endless.order(&name));
+        until("it is inside", || place.says(&name));
+        names.insert(name);
+        ours.push(writer);
+    }
+    let plan = Plan {
+        rounds: 50,
+        outside_us: 5_000,
+        ..endless
+    };
+    peer.order(&plan.order("peer"));
+    let answer = peer.late_answer();
+    assert!(answer.starts_with("done "), "{answer}");
+    for writer in &mut ours {
+        writer.kill();
+    }
+    let rounds = oracle::rounds(&place, &names);
+    let run = rounds.longest_run_between("ours", "peer");
+    tell(&format!(
+        "{language:?}: most in a row of {count} of ours {run}; longest wait of the peer {answer} ms"
+    ));
+    assert!(run <= 20 * count, "ours had {run} rounds in a row");
+}
+
 /// Whoever is killed, inside or outside, wherever it is: the others go on, and nobody meets another.
 pub(crate) fn killed_at_any_time(language: Language) {
     let place = Place::new();
