@@ -38,6 +38,38 @@ impl Change {
     }
 }
 
+/// Whether a lease ended or went to another holder by a change like this, otherwise than by the release of its
+/// bearer.
+pub(crate) const fn is_loss(code: Code, detail: &Detail, token: Option<FencingToken>) -> bool {
+    let quiet = matches!(
+        code,
+        Code::Touched
+            | Code::Entitled
+            | Code::NotHeld
+            | Code::Offered
+            | Code::OperationBegun
+            | Code::OperationEnded
+            | Code::RetainedAfterFailure
+            | Code::Queued
+            | Code::WaitTimedOut
+    );
+    let granted = matches!(
+        code,
+        Code::Created | Code::LeaseAcquired | Code::Reentrant | Code::Renewed
+    );
+    let released = matches!(code, Code::Released | Code::LeaseReleased);
+    if quiet {
+        false
+    } else if granted {
+        matches!(detail, Detail::Granted { previous, .. } if previous.is_some())
+    } else if released {
+        matches!(detail, Detail::Released { exited: true, .. })
+    } else {
+        // A request that was taken back has no token.
+        !matches!(code, Code::Abandoned) || token.is_some()
+    }
+}
+
 /// The fields of a change beyond its envelope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

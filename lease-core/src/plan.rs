@@ -188,6 +188,17 @@ impl<H: Clone> Plan<H> {
         self.ended.iter().map(|ending| &ending.key).chain(own)
     }
 
+    /// Whether somebody may lose a lease by it, or hand it over.
+    pub(crate) fn may_lose(&self) -> bool {
+        let own = match &self.own {
+            Own::Nothing | Own::Report { .. } => false,
+            Own::Create(draft) => draft.previous.is_some(),
+            Own::Edit { edit, .. } => matches!(edit, Edit::Adopt { .. }),
+            Own::End(_) => true,
+        };
+        own || !self.ended.is_empty()
+    }
+
     /// Says where the leases that end may be found.
     pub(crate) fn locate(&mut self, place: impl Fn(FencingToken) -> Option<Slot>) {
         for ending in &mut self.ended {

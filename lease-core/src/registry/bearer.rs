@@ -58,7 +58,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         turn: &mut Turn<'_>,
     ) -> Result<(), Refusal<H>> {
         let seat = self.at_hand(resource, at, turn);
-        let Some(seat) = seat.filter(|_| !self.log.keeps()) else {
+        let Some(seat) = seat.filter(|_| !self.log.keeps_all()) else {
             return self
                 .ask(resource, Action::Check(By::Token(at)), turn)
                 .map(drop);
@@ -83,7 +83,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         turn: &mut Turn<'_>,
     ) -> Result<(), Refusal<H>> {
         let seat = self.at_hand(resource, at, turn);
-        let Some(seat) = seat.filter(|_| !self.log.keeps()) else {
+        let Some(seat) = seat.filter(|_| !self.log.keeps_all()) else {
             return self.ask(resource, Action::Touch(at), turn).map(drop);
         };
         let (_, expires) = self.bearer(seat, turn)?.goes_on(Verb::Touch, None)?;
@@ -246,7 +246,13 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         turn: &Turn<'_>,
     ) -> Change {
         let (Seat { at, place }, now) = (seat, turn.seen.now);
-        let holder = if self.log.keeps() {
+        let kept = match &effect {
+            Effect::Report { code, detail }
+            | Effect::Edit { code, detail, .. }
+            | Effect::End { code, detail } => self.log.wants(*code, detail, Some(at.token)),
+        };
+        // Before the lease may be gone.
+        let holder = if kept {
             self.store.holder_at(place)
         } else {
             None
@@ -263,7 +269,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             }
         };
         let change = self.number(code, Some(at.token), detail);
-        if self.log.keeps() {
+        if kept {
             self.keep_alone(change, key, holder, turn);
         }
         change

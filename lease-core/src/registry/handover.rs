@@ -190,6 +190,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Numbers and keeps what happened to a waiting request.
     fn report(&mut self, code: Code, id: WaiterId, waiter: &Waiter<H>) {
         let change = self.number(code, None, Detail::Waiting { waiter: id });
+        if !self.log.keeps_all() {
+            return;
+        }
         self.keep(Receipt {
             resource: Some(waiter.key.clone()),
             holder: Some(waiter.holder.clone()),

@@ -3,6 +3,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::change::{Detail, is_loss};
+use crate::code::Code;
+use crate::id::FencingToken;
 use crate::receipt::Receipt;
 
 /// Keeps the latest receipts until somebody takes them.
@@ -11,6 +14,7 @@ pub(super) struct Log<H> {
     kept: VecDeque<Receipt<H>>,
     most: usize,
     missed: u64,
+    losses_only: bool,
 }
 
 /// Receipts taken out of a registry.
@@ -29,12 +33,36 @@ impl<H> Log<H> {
             kept: VecDeque::new(),
             most,
             missed: 0,
+            losses_only: false,
         }
     }
 
     /// Whether anybody keeps receipts; building one for nobody is wasted.
     pub(super) const fn keeps(&self) -> bool {
         self.most > 0
+    }
+
+    /// Whether every receipt is kept.
+    pub(super) const fn keeps_all(&self) -> bool {
+        self.keeps() && !self.losses_only
+    }
+
+    /// Whether the receipt of a change like this is kept.
+    pub(super) const fn wants(
+        &self,
+        code: Code,
+        detail: &Detail,
+        token: Option<FencingToken>,
+    ) -> bool {
+        self.keeps_all() || self.keeps() && is_loss(code, detail, token)
+    }
+
+    pub(super) const fn keep_losses_only(&mut self, only: bool) {
+        self.losses_only = only;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.missed == 0
     }
 
     pub(super) fn push(&mut self, receipt: Receipt<H>) {

@@ -270,6 +270,20 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         self.settled.pop_first().map(|(_, settled)| settled)
     }
 
+    /// Keeps receipts, from now on, only of leases that end or go to another holder otherwise than by the
+    /// release of their bearer; or of everything again.
+    ///
+    /// For a driver that knows by the answers what its callers did, while nobody else listens.
+    pub const fn keep_losses_only(&mut self, only: bool) {
+        self.log.keep_losses_only(only);
+    }
+
+    /// Returns whether receipts are kept that nobody has taken yet.
+    #[must_use]
+    pub fn has_receipts(&self) -> bool {
+        !self.log.is_empty()
+    }
+
     /// Takes the receipts kept since the last take, in order.
     pub fn take_receipts(&mut self) -> Receipts<H> {
         self.log.take()
@@ -450,7 +464,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     }
 
     fn keep(&mut self, receipt: Receipt<H>) {
-        if self.log.keeps() {
+        let change = &receipt.change;
+        if self.log.wants(change.code, &change.detail, change.token) {
             self.log.push(receipt);
         }
     }
@@ -590,7 +605,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             None
         };
         let mut subjects: Vec<Receipt<H>> = Vec::new();
-        if self.log.keeps() {
+        if self.log.keeps_all() || self.log.keeps() && plan.may_lose() {
             let blank = Change {
                 seq: Seq { major: 0, minor: 0 },
                 code: Code::Touched,
@@ -625,7 +640,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             }
             receipt.wall_ms = turn.seen.wall_ms;
             receipt.note = note.clone();
-            self.log.push(receipt);
+            self.keep(receipt);
         }
         Ok(Committed {
             grant,

@@ -113,7 +113,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             at,
             detail,
         };
-        if self.log.keeps() {
+        if self.log.keeps_all() {
             self.keep_alone(change(), key, Some(request.holder.clone()), turn);
         }
         let grant = Grant::created(token, slot);

@@ -383,6 +383,46 @@ fn receipts_that_nobody_keeps_change_nothing() {
     });
 }
 
+/// Whether somebody lost a lease by it, or handed it over, otherwise than by releasing it.
+fn loses<H>(receipt: &Receipt<H>) -> bool {
+    let change = &receipt.change;
+    match change.detail {
+        Detail::Granted { previous, .. } => previous.is_some(),
+        Detail::Released { exited, .. } => {
+            exited || !matches!(change.code, Code::Released | Code::LeaseReleased)
+        }
+        Detail::Reclaimed { .. } | Detail::Disconnected { .. } => true,
+        _ => matches!(
+            change.code,
+            Code::ReleasedAfterFailure
+                | Code::Adopted
+                | Code::SessionEnded
+                | Code::ClockSteppedBack
+        ),
+    }
+}
+
+#[test]
+fn with_receipts_of_losses_only_everything_else_goes_on_as_always() {
+    always(file!(), |history| {
+        let scenes = record(&history);
+        let mut all = Stage::new(history.terms);
+        let mut losses = Stage::new(history.terms);
+        losses.registry.keep_losses_only(true);
+        for (scene, _) in &scenes {
+            let (shown, told) = (all.perform(scene), losses.perform(scene));
+            assert_eq!(decided(&all, &shown), decided(&losses, &told));
+            let lost: Vec<_> = shown
+                .receipts
+                .iter()
+                .filter(|receipt| loses(receipt))
+                .collect();
+            assert_eq!(told.receipts.iter().collect::<Vec<_>>(), lost);
+            assert!(!losses.registry.has_receipts());
+        }
+    });
+}
+
 // X11
 #[test]
 fn a_sink_that_panics_leaves_the_lock_as_it_is() {
