@@ -281,10 +281,7 @@ impl<H: Holder> AcquireFuture<H> {
             action,
             wait,
         };
-        Ok(match &self.note {
-            None => front.authority.call(call),
-            Some(note) => front.authority.call_noted(call, note.clone()),
-        })
+        Ok(front.authority.call_from_front(call, self.note.clone()))
     }
 
     /// Waits for a release that another task makes, as long as the request may wait.

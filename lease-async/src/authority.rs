@@ -53,9 +53,12 @@ pub trait Authority: Send + Sync + 'static {
     /// the meantime is given back.
     fn call(&self, call: Call<Self::Holder>) -> Reply<Self::Holder>;
 
-    /// Answers one call as [`call`](Self::call) does, and takes down what people say about it: what kind of
-    /// operation it is, why it failed. The words decide nothing; an authority that keeps no receipts drops them.
-    fn call_noted(&self, call: Call<Self::Holder>, note: Note) -> Reply<Self::Holder> {
+    /// Answers one call of a front end as [`call`](Self::call) does, and takes down what people say about it:
+    /// what kind of operation it is, why it failed. The words decide nothing.
+    ///
+    /// A front end knows by the answer what its call did. So where nobody listens to [`events`](Self::events),
+    /// only the receipts that [`losses`](Self::losses) promises are needed.
+    fn call_from_front(&self, call: Call<Self::Holder>, note: Option<Note>) -> Reply<Self::Holder> {
         drop(note);
         self.call(call)
     }
@@ -66,10 +69,16 @@ pub trait Authority: Send + Sync + 'static {
     /// that is made after it returned is decided after it.
     fn call_detached(&self, call: Call<Self::Holder>);
 
-    /// Takes a call as [`call_detached`](Self::call_detached) does, with what people say about it.
-    fn call_detached_noted(&self, call: Call<Self::Holder>, note: Note) {
+    /// Takes a call of a front end as [`call_detached`](Self::call_detached) does, with what people say about it.
+    fn call_detached_from_front(&self, call: Call<Self::Holder>, note: Option<Note>) {
         drop(note);
         self.call_detached(call);
+    }
+
+    /// Returns at least the receipts, from now on, of leases that end or go to another holder, but for releases
+    /// that a front end has asked for. All receipts, unless the authority spares some.
+    fn losses(&self) -> Events<Self::Holder> {
+        self.events()
     }
 
     /// Returns the receipts from now on.

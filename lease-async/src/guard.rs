@@ -305,7 +305,8 @@ impl<H: Holder> Drop for LeaseGuard<H> {
                 let _inside = span.enter();
                 telemetry::dropped(&span);
                 let release = Action::Release(By::Token(self.hold.at));
-                front.authority.call_detached(self.hold.call(release));
+                let call = self.hold.call(release);
+                front.authority.call_detached_from_front(call, None);
                 // Whoever asked meanwhile asks again, and that is decided after the release.
                 drop(releasing);
             }

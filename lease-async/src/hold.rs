@@ -117,11 +117,8 @@ impl<H: Holder> Hold<H> {
         note: Option<Note>,
     ) -> Result<Change, LeaseError<H>> {
         let before = self.state().undecided;
-        let (authority, call) = (&self.front.authority, self.call(action));
-        let reply = match note {
-            None => authority.call(call),
-            Some(note) => authority.call_noted(call, note),
-        };
+        let call = self.call(action);
+        let reply = self.front.authority.call_from_front(call, note);
         let answer = match reply {
             Reply::Ready(answer) => answer,
             Reply::Pending(answer) => answer.await,
@@ -376,7 +373,10 @@ impl<H: Holder> Hold<H> {
             None => Action::Touch(self.at),
         };
         let span = telemetry::renew(self, false);
-        let call = || self.front.authority.call(self.call(action));
+        let call = || {
+            let authority = &self.front.authority;
+            authority.call_from_front(self.call(action), None)
+        };
         match span.in_scope(call) {
             Reply::Ready(answer) => {
                 self.came_through(&span, due, (answer, before));

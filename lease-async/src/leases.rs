@@ -88,7 +88,7 @@ impl<H: Holder> Leases<H> {
         let table = Arc::new(Table::new(Arc::clone(&observer)));
         let weak = Arc::downgrade(&table);
         let tap: std::sync::Weak<dyn Tap<H>> = weak;
-        authority.events().tap(tap);
+        authority.losses().tap(tap);
         Ok(Self {
             front: Arc::new(Front {
                 clock: authority.clock(),
@@ -109,6 +109,8 @@ impl<H: Holder> Leases<H> {
     #[must_use]
     pub fn with_metrics(self, metrics: crate::Metrics) -> Self {
         self.front.observer.measure(metrics);
+        // Once somebody has listened, every receipt is kept.
+        drop(self.front.authority.events());
         self
     }
 

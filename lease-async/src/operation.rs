@@ -242,10 +242,7 @@ impl<H: Holder> Drop for Operation<H> {
         let (at, op) = (self.hold.at, self.id);
         let end = self.hold.call(Action::End { at, op, result });
         let authority = &self.hold.front.authority;
-        match note {
-            None => authority.call_detached(end),
-            Some(note) => authority.call_detached_noted(end, note),
-        }
+        authority.call_detached_from_front(end, note);
         if self.stage != Stage::Beginning {
             self.hold.unshield();
         }

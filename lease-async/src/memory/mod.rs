@@ -86,8 +86,43 @@ pub(crate) struct Inner<H: Holder> {
     publishing: Mutex<()>,
     /// Something happened that nobody took to publish it.
     unpublished: AtomicBool,
+    /// Somebody has asked for all receipts, not only for losses.
+    heard: AtomicBool,
     /// Told when nothing is held any more.
     drained: Notify,
+}
+
+/// How a call is made.
+#[derive(Clone, Default)]
+struct How<'a> {
+    answers: &'a [Answer],
+    note: Option<Note>,
+    /// Who calls knows by the answer what it did, so only losses are told if nobody listens.
+    spares: bool,
+}
+
+impl<'a> How<'a> {
+    fn with(answers: &'a [Answer]) -> Self {
+        Self::default().and(answers)
+    }
+
+    fn from_front(note: Option<Note>) -> Self {
+        let spares = true;
+        Self {
+            note,
+            spares,
+            ..Self::default()
+        }
+    }
+
+    fn and(self, answers: &[Answer]) -> How<'_> {
+        let Self { note, spares, .. } = self;
+        How {
+            answers,
+            note,
+            spares,
+        }
+    }
 }
 
 /// Receipts on their way, and the right to be the one who publishes.
@@ -128,7 +163,7 @@ impl<H: Holder> Memory<H> {
     #[must_use]
     pub fn list(&self) -> Vec<LeaseView<H>> {
         self.inner
-            .turn(&[], None, |state, turn| state.registry.list(turn))
+            .turn(How::default(), |state, turn| state.registry.list(turn))
     }
 
     /// Returns how many leases are held, those whose term is over and unnoticed too.
@@ -153,28 +188,28 @@ impl<H: Holder> Memory<H> {
 
     /// Takes in what was observed of holders: waiters behind one that is proven dead are served.
     pub fn observed(&self, answers: &[Answer]) {
-        self.inner.turn(answers, None, |state, turn| {
+        self.inner.turn(How::with(answers), |state, turn| {
             drop(state.registry.advance(turn));
         });
     }
 }
 
 impl<H: Holder> Memory<H> {
-    fn answer(&self, call: Call<H>, note: Option<Note>) -> Reply<H> {
-        match self.inner.attempt(&call, &[], note.clone()) {
+    fn answer(&self, call: Call<H>, how: How<'static>) -> Reply<H> {
+        match self.inner.attempt(&call, how.clone()) {
             Attempt::Answered(answer) => Reply::Ready(answer),
             Attempt::Waits(waiting) => Reply::Pending(Box::pin(waiting)),
             Attempt::Ask(questions) => {
                 let inner = Arc::clone(&self.inner);
-                Reply::Pending(Box::pin(inner.observing(call, questions, note)))
+                Reply::Pending(Box::pin(inner.observing(call, questions, how)))
             }
         }
     }
 
-    fn detached(&self, call: &Call<H>, note: Option<Note>) {
+    fn detached(&self, call: &Call<H>, how: How<'_>) {
         if let Action::End { .. } | Action::Release(_) | Action::Disconnect(_) = call.action {
             // These neither ask nor wait. Who sent them is gone, and a refusal says that the lease is, too.
-            drop(self.inner.attempt(call, &[], note));
+            drop(self.inner.attempt(call, how));
         }
     }
 }
@@ -237,6 +272,7 @@ impl<H: Holder> MemoryBuilder<H> {
                 source: EventSource::new(self.receipts),
                 publishing: Mutex::default(),
                 unpublished: AtomicBool::new(false),
+                heard: AtomicBool::new(false),
                 drained: Notify::new(),
             }),
         })
@@ -264,26 +300,31 @@ impl<H: Holder> Inner<H> {
     /// Does something to the state at the present moment, and everything that follows from it.
     fn turn<T>(
         self: &Arc<Self>,
-        answers: &[Answer],
-        note: Option<Note>,
+        how: How<'_>,
         act: impl FnOnce(&mut State<H>, &mut Turn<'_>) -> T,
     ) -> T {
         let mut state = self.state();
+        let spares = how.spares && !self.heard.load(Ordering::SeqCst);
+        state.registry.keep_losses_only(spares);
         // Under the lock, or two threads would seem to step the clock back.
         let now = self.clock.now();
         let mut draw = ids::lease;
         let seen = Seen {
             now,
             wall_ms: self.clock.wall_ms(),
-            answers,
+            answers: how.answers,
         };
         let mut turn = Turn::new(seen, &mut draw);
-        turn.note = note;
+        turn.note = how.note;
         let result = act(&mut state, &mut turn);
         turn.note = None;
         let parting = state.part(self, &mut turn);
-        self.unpublished.store(true, Ordering::SeqCst);
-        let mine = self.take_receipts(&mut state);
+        let mine = if state.registry.has_receipts() {
+            self.unpublished.store(true, Ordering::SeqCst);
+            self.take_receipts(&mut state)
+        } else {
+            None
+        };
         drop(state);
         self.after(parting, mine);
         result
@@ -333,13 +374,8 @@ impl<H: Holder> Inner<H> {
         }
     }
 
-    fn attempt(
-        self: &Arc<Self>,
-        call: &Call<H>,
-        answers: &[Answer],
-        note: Option<Note>,
-    ) -> Attempt<H> {
-        self.turn(answers, note, |state, turn| {
+    fn attempt(self: &Arc<Self>, call: &Call<H>, how: How<'_>) -> Attempt<H> {
+        self.turn(how, |state, turn| {
             if state.stage == Stage::Shut && matches!(call.action, Action::Acquire { .. }) {
                 return Attempt::Answered(Err(AuthorityError::ShutDown));
             }
@@ -371,7 +407,7 @@ impl<H: Holder> Inner<H> {
         self: Arc<Self>,
         call: Call<H>,
         mut questions: Vec<Question<H>>,
-        note: Option<Note>,
+        how: How<'static>,
     ) -> Result<Outcome<H>, AuthorityError> {
         let mut answers = Vec::new();
         for _round in 0..ROUNDS {
@@ -379,7 +415,7 @@ impl<H: Holder> Inner<H> {
                 let verdict = self.observe(question).await;
                 answers.push(question.answer(verdict));
             }
-            match self.attempt(&call, &answers, note.clone()) {
+            match self.attempt(&call, how.clone().and(&answers)) {
                 Attempt::Answered(answer) => return answer,
                 Attempt::Waits(waiting) => return waiting.await,
                 Attempt::Ask(others) => questions = others,
@@ -463,27 +499,35 @@ impl<H: Holder> Authority for Memory<H> {
     }
 
     fn call(&self, call: Call<H>) -> Reply<H> {
-        self.answer(call, None)
+        self.answer(call, How::default())
     }
 
-    fn call_noted(&self, call: Call<H>, note: Note) -> Reply<H> {
-        self.answer(call, Some(note))
+    fn call_from_front(&self, call: Call<H>, note: Option<Note>) -> Reply<H> {
+        self.answer(call, How::from_front(note))
     }
 
     fn call_detached(&self, call: Call<H>) {
-        self.detached(&call, None);
+        self.detached(&call, How::default());
     }
 
-    fn call_detached_noted(&self, call: Call<H>, note: Note) {
-        self.detached(&call, Some(note));
+    fn call_detached_from_front(&self, call: Call<H>, note: Option<Note>) {
+        let mut how = How::from_front(note);
+        // Of nothing else it knows without the answer what it did.
+        how.spares = matches!(call.action, Action::Release(_));
+        self.detached(&call, how);
+    }
+
+    fn losses(&self) -> Events<H> {
+        self.inner.source.events()
     }
 
     fn events(&self) -> Events<H> {
+        self.inner.heard.store(true, Ordering::SeqCst);
         self.inner.source.events()
     }
 
     fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
-        let turned_away = self.inner.turn(&[], None, State::shut_down);
+        let turned_away = self.inner.turn(How::default(), State::shut_down);
         let until = self.inner.clock.now().after(within);
         Box::pin(Arc::clone(&self.inner).drain(until, turned_away))
     }

@@ -11,8 +11,8 @@ use lease_core::{
 };
 use tracing::Span;
 
-use super::Inner;
 use super::places::{Left, Look, Places};
+use super::{How, Inner};
 use crate::authority::AuthorityError;
 use crate::clock::{Alarm, AlarmError};
 use crate::telemetry::Causes;
@@ -202,6 +202,16 @@ impl<H: Holder> State<H> {
         if self.stage == Stage::New {
             self.stage = Stage::Open;
         }
+        if self.is_at_rest() {
+            return Parting {
+                wakers: Vec::new(),
+                discarded: Vec::new(),
+                alarm: None,
+                drained: self.is_drained(),
+                look: false,
+                served: Vec::new(),
+            };
+        }
         let mut wakers = core::mem::take(&mut self.turned_away);
         self.hand_out(&mut wakers, turn);
         self.catch_up(&mut wakers, turn);
@@ -214,9 +224,23 @@ impl<H: Holder> State<H> {
             discarded: core::mem::take(&mut self.discarded),
             served: core::mem::take(&mut self.served),
             alarm,
-            drained: self.stage == Stage::Shut && self.registry.held() == 0,
+            drained: self.is_drained(),
             look: moved && proof,
         }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.stage == Stage::Shut && self.registry.held() == 0
+    }
+
+    /// Whether nobody waits, and nothing is left of anybody who did.
+    fn is_at_rest(&self) -> bool {
+        self.places.len() == 0
+            && !self.moved
+            && self.alarm.is_none()
+            && self.turned_away.is_empty()
+            && self.discarded.is_empty()
+            && self.registry.waiting() == 0
     }
 
     fn hand_out(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {
@@ -278,7 +302,7 @@ struct Bell<H: Holder>(Weak<Inner<H>>);
 impl<H: Holder> Wake for Bell<H> {
     fn wake(self: Arc<Self>) {
         if let Some(inner) = self.0.upgrade() {
-            inner.turn(&[], None, |state, turn| {
+            inner.turn(How::default(), |state, turn| {
                 state.rung();
                 drop(state.registry.advance(turn));
             });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lease_core::{Holder, Outcome, WaiterId};
 
-use super::Inner;
+use super::{How, Inner};
 use crate::authority::AuthorityError;
 
 /// Waits for the answer to a queued request. Dropping it takes the request back.
@@ -47,7 +47,7 @@ impl<H: Holder> Future for Waiting<H> {
 impl<H: Holder> Drop for Waiting<H> {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter.take() {
-            let cause = self.inner.turn(&[], None, |state, turn| {
+            let cause = self.inner.turn(How::default(), |state, turn| {
                 state.forget(waiter, turn);
                 state.causes.remove(waiter)
             });

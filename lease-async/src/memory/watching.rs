@@ -12,7 +12,7 @@ use std::task::Wake;
 use lease_core::{Generation, Holder, Question};
 use tracing::Instrument as _;
 
-use super::Inner;
+use super::{How, Inner};
 use crate::clock::Alarm;
 use crate::liveness::Watched;
 use crate::telemetry;
@@ -79,7 +79,7 @@ impl<H: Holder> Inner<H> {
         }
         self.forget_others(&questions);
         if !answers.is_empty() {
-            self.turn(&answers, None, |state, turn| {
+            self.turn(How::with(&answers), |state, turn| {
                 drop(state.registry.advance(turn));
             });
         }

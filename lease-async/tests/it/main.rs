@@ -20,6 +20,8 @@ mod loss;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
+mod quiet;
+#[cfg(test)]
 #[path = "../../../lease-core/tests/it/replay.rs"]
 mod replay;
 #[cfg(test)]
