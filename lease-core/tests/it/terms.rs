@@ -543,3 +543,33 @@ fn a_commit_at_an_earlier_moment_moves_no_stamp_back() {
         );
     }
 }
+
+#[test]
+fn terms_that_progress_put_out_of_order_end_in_theirs() {
+    let mut rig = Rig::sessions();
+    // The first acquired shows progress last, and the others in the reverse of their order.
+    let acquired = [0, 1_000, 1_000, 1_000, 1_000];
+    let touched = [20_000, 15_000, 14_000, 13_000, 12_000];
+    let names: Vec<_> = (0..acquired.len())
+        .map(|name| format!("app/{name}"))
+        .collect();
+    let mut at = Vec::new();
+    for (name, passed) in names.iter().zip(acquired) {
+        at.push(rig.at(T0 + passed).granted(name, &mcp()).at);
+    }
+    for ((name, at), passed) in names.iter().zip(at).zip(touched).rev() {
+        rig.at(T0 + passed).touch(name, at).change();
+    }
+    // Their timers come due and are set anew.
+    for passed in [0, 1_000] {
+        rig.at(T0 + passed + TTL_MS + 1);
+        assert_eq!(rig.advance(), []);
+    }
+    for (name, passed) in names.iter().zip(touched).rev() {
+        let over = ms(T0 + passed + TTL_MS).after(TICK);
+        assert_eq!(rig.registry.next_deadline(), Some(over), "{name}");
+        rig.now = over;
+        assert_eq!(rig.advance().len(), 1, "{name}");
+    }
+    assert_eq!(rig.registry.footprint(), (0, 0));
+}

@@ -200,6 +200,20 @@ fn no_text_makes_the_reader_of_keys_panic() {
 }
 
 #[test]
+fn keys_and_writers_are_hashed_by_what_they_are_compared_by() {
+    fn hash(of: &impl core::hash::Hash) -> u64 {
+        use core::hash::BuildHasher as _;
+
+        core::hash::BuildHasherDefault::<std::hash::DefaultHasher>::new().hash_one(of)
+    }
+    assert_eq!(hash(&key("a/b")), hash(&key("/a/b")));
+    assert_ne!(hash(&key("a/b")), hash(&key("a/c")));
+    assert_eq!(hash(&who("ag-1", "s-1")), hash(&who("ag-1", "s-1")));
+    assert_ne!(hash(&who("ag-1", "s-1")), hash(&who("ag-1", "s-2")));
+    assert_ne!(hash(&who("ag-1", "s-1")), hash(&who("ag-", "1s-1")));
+}
+
+#[test]
 fn a_writer_is_named_by_two_bounded_names() {
     let longest = "x".repeat(limits::NAME_BYTES);
     let holder = who(&longest, "s");
