@@ -537,6 +537,33 @@ fn any_line() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
+/// A line of `mountinfo`, or anything without a newline.
+fn any_mount() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop_oneof![
+        Just(b"/w".to_vec()),
+        Just(b"/".to_vec()),
+        Just(b"/\\040\\7".to_vec()),
+        Just(b"/w//deleted".to_vec()),
+        Just(Vec::new()),
+        any_path(),
+    ];
+    let mount = (part.clone(), part).prop_map(|(shown, point)| {
+        [
+            &b"36 35 98:0 "[..],
+            &shown,
+            b" ",
+            &point,
+            b" rw shared:1 - ext4 /dev/a rw",
+        ]
+        .concat()
+    });
+    let line = prop_oneof![mount, prop::collection::vec(any::<u8>(), 0..60)];
+    line.prop_map(|mut line| {
+        line.retain(|&byte| byte != b'\n');
+        line
+    })
+}
+
 fn escaped(path: &[u8]) -> Vec<u8> {
     let newline = |byte: &u8| match byte {
         b'\n' => b"\\012".to_vec(),
@@ -607,6 +634,27 @@ proptest! {
                 prop_assert_eq!(found.users.len(), 1);
             }
         }
+    }
+
+    #[test]
+    fn any_table_of_mounts_is_read_and_loses_nobody(
+        ours in prop::collection::vec(any_mount(), 0..20),
+        theirs in prop::collection::vec(any_mount(), 0..20),
+    ) {
+        let fake = fake("tables");
+        for (who, inode, table) in [("self", 1, &ours), ("7000", 2, &theirs)] {
+            let directory = fake.path(1, "..").join(who);
+            std::fs::create_dir_all(directory.join("ns")).unwrap();
+            let link = format!("mnt:[{inode}]");
+            std::os::unix::fs::symlink(link, directory.join("ns/mnt")).unwrap();
+            std::fs::write(directory.join("mountinfo"), table.join(&b'\n')).unwrap();
+            // A table that is no table names nothing, here as in `self/status`.
+            std::fs::write(directory.join("status"), table.join(&b'\n')).unwrap();
+        }
+        fake.link(7_000, "root", "/jail");
+        fake.link(7_000, "cwd", "/w/alloc-7");
+        let found = users(&Pass::new(&fake.proc()), "/w/alloc-7");
+        prop_assert_eq!(found, ["7000 cwd"]);
     }
 
     #[test]
