@@ -311,7 +311,8 @@ impl<H: Holder> Inner<H> {
         let mut draw = ids::lease;
         let seen = Seen {
             now,
-            wall_ms: self.clock.wall_ms(),
+            // For people, of whom none looks.
+            wall_ms: if spares { None } else { self.clock.wall_ms() },
             answers: how.answers,
         };
         let mut turn = Turn::new(seen, &mut draw);
@@ -326,7 +327,9 @@ impl<H: Holder> Inner<H> {
             None
         };
         drop(state);
-        self.after(parting, mine);
+        if parting.is_some() || mine.is_some() {
+            self.after(parting.unwrap_or_default(), mine);
+        }
         result
     }
 

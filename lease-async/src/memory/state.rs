@@ -53,6 +53,7 @@ struct Unclaimed {
 }
 
 /// What is left to do once the lock is free.
+#[derive(Default)]
 pub(super) struct Parting {
     pub(super) wakers: Vec<Waker>,
     pub(super) discarded: Vec<Waker>,
@@ -197,20 +198,14 @@ impl<H: Holder> State<H> {
         waiting.len()
     }
 
-    /// After anything happened: answers go to their places, the alarm is set for what comes next.
-    pub(super) fn part(&mut self, inner: &Arc<Inner<H>>, turn: &mut Turn<'_>) -> Parting {
+    /// After anything happened: answers go to their places, the alarm is set for what comes next. Answers what is
+    /// left to do, if anything is.
+    pub(super) fn part(&mut self, inner: &Arc<Inner<H>>, turn: &mut Turn<'_>) -> Option<Parting> {
         if self.stage == Stage::New {
             self.stage = Stage::Open;
         }
         if self.is_at_rest() {
-            return Parting {
-                wakers: Vec::new(),
-                discarded: Vec::new(),
-                alarm: None,
-                drained: self.is_drained(),
-                look: false,
-                served: Vec::new(),
-            };
+            return None;
         }
         let mut wakers = core::mem::take(&mut self.turned_away);
         self.hand_out(&mut wakers, turn);
@@ -219,18 +214,14 @@ impl<H: Holder> State<H> {
         let proof = self.registry.policy().ends_on().process.is_some();
         // Without an alarm those who wait are served by the next call; the first one was told.
         let alarm = self.arm(inner).unwrap_or_default();
-        Parting {
+        Some(Parting {
             wakers,
             discarded: core::mem::take(&mut self.discarded),
             served: core::mem::take(&mut self.served),
             alarm,
-            drained: self.is_drained(),
+            drained: self.stage == Stage::Shut && self.registry.held() == 0,
             look: moved && proof,
-        }
-    }
-
-    fn is_drained(&self) -> bool {
-        self.stage == Stage::Shut && self.registry.held() == 0
+        })
     }
 
     /// Whether nobody waits, and nothing is left of anybody who did.
@@ -241,6 +232,7 @@ impl<H: Holder> State<H> {
             && self.turned_away.is_empty()
             && self.discarded.is_empty()
             && self.registry.waiting() == 0
+            && self.stage != Stage::Shut
     }
 
     fn hand_out(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {

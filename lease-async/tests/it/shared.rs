@@ -218,7 +218,7 @@ impl Drop for Visit<'_> {
 
 /// One task: it waits, enters, works, and goes in one of several ways.
 async fn visit(sessions: &[Session], resources: &[Mutex<Inside>], mut random: Random) {
-    for _ in 0..1_000 {
+    for _ in 0..500 {
         let session = usize::try_from(random.below(4)).unwrap();
         let resource = usize::try_from(random.below(2)).unwrap();
         let key = ["/x", "/y"][resource];
