@@ -312,6 +312,7 @@ impl<H: Holder> AcquireFuture<H> {
 
     /// Makes a guard of a grant. `None`: the lease ended on the way, ask again.
     fn take(&mut self, answer: Answer<H>) -> Option<End<H>> {
+        self.session.front.heard.answered(&answer);
         let (grant, change) = match answer {
             Ok(Outcome::Granted(grant, change)) => (grant, change),
             Ok(Outcome::Refused(refusal)) => {

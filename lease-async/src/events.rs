@@ -1,6 +1,7 @@
 //! Receipts for whoever listens: in order, bounded, and never in anybody's way.
 
 use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -45,6 +46,20 @@ type Taps<H> = Arc<[Weak<dyn Tap<H>>]>;
 
 struct Channel<H> {
     taps: Mutex<Taps<H>>,
+    /// Receipts that were dropped before they were published, and those that slow listeners have missed.
+    unpublished: AtomicU64,
+    missed: AtomicU64,
+}
+
+/// Counts what was missed of the receipts of one authority.
+pub(crate) struct Missed<H>(Arc<Channel<H>>);
+
+impl<H> Missed<H> {
+    /// Returns how many were never published, and how many listeners were too slow for.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        (count(&self.0.unpublished), count(&self.0.missed))
+    }
 }
 
 impl<H: Holder> EventSource<H> {
@@ -53,7 +68,11 @@ impl<H: Holder> EventSource<H> {
     pub fn new(most: usize) -> Self {
         let (sender, _nobody) = broadcast::channel(most.clamp(1, 1 << 20));
         let taps = Mutex::new(Taps::from([]));
-        let channel = Arc::new(Channel { taps });
+        let channel = Arc::new(Channel {
+            taps,
+            unpublished: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+        });
         Self { channel, sender }
     }
 
@@ -78,6 +97,8 @@ impl<H: Holder> EventSource<H> {
         let taps = Arc::clone(&self.channel.taps());
         let listened = self.sender.receiver_count() > 0;
         if receipts.missed > 0 {
+            let unpublished = &self.channel.unpublished;
+            unpublished.fetch_add(receipts.missed, Ordering::Relaxed);
             let taps = taps.iter().filter_map(Weak::upgrade);
             taps.for_each(|tap| tap.missed());
             if listened {
@@ -112,7 +133,7 @@ impl<H: Holder> Events<H> {
     pub async fn next(&mut self) -> Option<Event<H>> {
         match self.receiver.recv().await {
             Ok(event) => Some(event),
-            Err(RecvError::Lagged(missed)) => Some(Event::Missed(missed)),
+            Err(RecvError::Lagged(missed)) => Some(self.lagged(missed)),
             Err(RecvError::Closed) => None,
         }
     }
@@ -121,17 +142,24 @@ impl<H: Holder> Events<H> {
     pub fn try_next(&mut self) -> Option<Event<H>> {
         match self.receiver.try_recv() {
             Ok(event) => Some(event),
-            Err(TryRecvError::Lagged(missed)) => Some(Event::Missed(missed)),
+            Err(TryRecvError::Lagged(missed)) => Some(self.lagged(missed)),
             Err(TryRecvError::Empty | TryRecvError::Closed) => None,
         }
     }
 
+    fn lagged(&self, missed: u64) -> Event<H> {
+        self.channel.missed.fetch_add(missed, Ordering::Relaxed);
+        Event::Missed(missed)
+    }
+
     /// Stops listening, and shows every receipt to `tap` from now on.
-    pub(crate) fn tap(self, tap: Weak<dyn Tap<H>>) {
+    pub(crate) fn tap(self, tap: Weak<dyn Tap<H>>) -> Missed<H> {
         let mut taps = self.channel.taps();
         let kept = taps.iter().filter(|tap| tap.strong_count() > 0).cloned();
         let all = kept.chain([tap]).collect();
         *taps = all;
+        drop(taps);
+        Missed(self.channel)
     }
 }
 

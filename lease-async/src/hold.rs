@@ -16,6 +16,7 @@ use tracing::{Instrument as _, Span};
 use crate::authority::{AuthorityError, Reply};
 use crate::clock::Alarm;
 use crate::error::LeaseError;
+use crate::incidents::Closed;
 use crate::leases::Front;
 use crate::standing::{Loss, Standing};
 use crate::telemetry;
@@ -28,6 +29,8 @@ pub(crate) struct Hold<H: Holder> {
     pub(crate) holder: H,
     pub(crate) key: ResourceKey,
     pub(crate) at: At,
+    /// When it was granted, or found held.
+    pub(crate) since: Moment,
     /// The jeopardy of this term was told.
     warned: AtomicBool,
     state: Mutex<HoldState>,
@@ -72,7 +75,7 @@ impl<H: Holder> Hold<H> {
         front: &Arc<Front<H>>,
         (session, holder): (u64, &H),
         key: &ResourceKey,
-        at: At,
+        (at, since): (At, Moment),
     ) -> Arc<Self> {
         Arc::new(Self {
             front: Arc::clone(front),
@@ -80,6 +83,7 @@ impl<H: Holder> Hold<H> {
             holder: holder.clone(),
             key: key.clone(),
             at,
+            since,
             warned: AtomicBool::new(false),
             state: Mutex::default(),
         })
@@ -155,6 +159,7 @@ impl<H: Holder> Hold<H> {
         answer: Result<Outcome<H>, AuthorityError>,
         before: Option<LeaseId>,
     ) -> Result<Change, LeaseError<H>> {
+        self.front.heard.answered(&answer);
         match &answer {
             Err(AuthorityError::Undecided { attempt }) => {
                 self.state().undecided = Some(*attempt);
@@ -238,6 +243,9 @@ impl<H: Holder> Hold<H> {
         drop(alarms);
         if news {
             telemetry::lost(self, loss);
+            if let Some(watch) = self.front.watch.get() {
+                watch.ended(self, Closed::Lease(loss));
+            }
         }
         // It wakes whoever waits for it, so not under the lock.
         if let Some(token) = token {
@@ -257,6 +265,21 @@ impl<H: Holder> Hold<H> {
             Standing::Lost(loss) => Standing::Lost(self.lose(loss)),
             Standing::Safe | Standing::Jeopardy => standing,
         }
+    }
+
+    /// Whether it is lost, or its term is over. Only a use of the lease, or its end, makes that final.
+    pub(crate) fn is_over(&self, now: Moment) -> bool {
+        matches!(self.judge(&self.state(), now), Standing::Lost(_))
+    }
+
+    /// How it stands, without a use of it.
+    pub(crate) fn peek(&self, now: Moment) -> Standing {
+        self.judge(&self.state(), now)
+    }
+
+    /// The first moment at which it would be lost by its term.
+    pub(crate) fn lost_at(&self) -> Option<Moment> {
+        self.front.terms.lost_at(self.state().expires)
     }
 
     fn judge(&self, state: &HoldState, now: Moment) -> Standing {

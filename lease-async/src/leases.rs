@@ -2,15 +2,17 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::{fmt, time::Duration};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lease_core::{Action, Call, Holder, LeasePolicy, NameError, PolicyError, SessionHolder, Wait};
 
 use crate::acquire::{Acquire, AsResource};
 use crate::authority::{Authority, AuthorityError, BoxError};
 use crate::clock::AlarmClock;
-use crate::events::{Events, Tap};
+use crate::events::{Events, Missed, Tap};
+use crate::health::{Health, Heard, HeldLease};
 use crate::ids;
+use crate::incidents::{IncidentPolicy, Incidents, Watch};
 use crate::standing::Terms;
 use crate::table::Table;
 use crate::telemetry::Observer;
@@ -29,6 +31,10 @@ pub(crate) struct Front<H: Holder> {
     pub(crate) shields: bool,
     pub(crate) table: Arc<Table<H>>,
     pub(crate) observer: Arc<Observer>,
+    /// Looks for incidents, if that was asked for.
+    pub(crate) watch: OnceLock<Arc<Watch<H>>>,
+    pub(crate) heard: Heard,
+    pub(crate) missed: Missed<H>,
     sessions: AtomicU64,
 }
 
@@ -88,7 +94,7 @@ impl<H: Holder> Leases<H> {
         let table = Arc::new(Table::new(Arc::clone(&observer)));
         let weak = Arc::downgrade(&table);
         let tap: std::sync::Weak<dyn Tap<H>> = weak;
-        authority.losses().tap(tap);
+        let missed = authority.losses().tap(tap);
         Ok(Self {
             front: Arc::new(Front {
                 clock: authority.clock(),
@@ -97,6 +103,9 @@ impl<H: Holder> Leases<H> {
                 shields: capabilities.shields,
                 table,
                 observer,
+                watch: OnceLock::new(),
+                heard: Heard::default(),
+                missed,
                 sessions: AtomicU64::new(0),
             }),
         })
@@ -111,6 +120,32 @@ impl<H: Holder> Leases<H> {
         self.front.observer.measure(metrics);
         // Once somebody has listened, every receipt is kept.
         drop(self.front.authority.events());
+        self
+    }
+
+    /// Looks for incidents behind this door, and all its clones, from now on.
+    ///
+    /// Once, and before the first session: where it is done already, that policy stays, and what was granted
+    /// before is not looked at. An incident is told and moves nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use lease_async::{IncidentPolicy, Leases, Memory};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let long = IncidentPolicy::new(Duration::from_secs(600), Duration::from_secs(30));
+    /// let leases = Leases::new(Memory::new()?)?.with_incidents(long);
+    /// let mut incidents = leases.incidents().ok_or("they are looked for")?;
+    /// # drop(leases.connect("ag-1")?);
+    /// assert!(incidents.try_next().is_none());
+    /// assert!(leases.health().open.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn with_incidents(self, policy: IncidentPolicy) -> Self {
+        let watch = || Watch::new(policy, Arc::clone(&self.front.clock));
+        self.front.watch.get_or_init(watch);
         self
     }
 
@@ -152,6 +187,26 @@ impl<H: Holder> Leases<H> {
     #[must_use]
     pub fn events(&self) -> Events<H> {
         self.front.authority.events()
+    }
+
+    /// Returns the incidents from now on; `None` unless [`with_incidents`](Self::with_incidents) looks for them.
+    #[must_use]
+    pub fn incidents(&self) -> Option<Incidents<H>> {
+        self.front.watch.get().map(|watch| watch.listen())
+    }
+
+    /// Returns how this front is, for an operator.
+    #[must_use]
+    pub fn health(&self) -> Health<H> {
+        self.front.health()
+    }
+
+    /// Lists the leases that are known here, in order of their grants. The list is a copy.
+    ///
+    /// What other fronts and processes hold by the same authority is not among them.
+    #[must_use]
+    pub fn list(&self) -> Vec<HeldLease<H>> {
+        self.front.list()
     }
 
     /// Returns how many leases are known here: those with guards, and those that outlive them.

@@ -66,12 +66,19 @@ impl<H: Holder> Operation<H> {
         }
         hold.state().shields += 1;
         operation.stage = Stage::Flying;
+        if let Some(watch) = hold.front.watch.get() {
+            watch.begun(hold, id, change.at);
+        }
         Ok(operation)
     }
 
     fn over(&self) {
         let mut state = self.hold.state();
         state.operations = state.operations.saturating_sub(1);
+        drop(state);
+        if let Some(watch) = self.hold.front.watch.get() {
+            watch.over(&self.hold, self.id);
+        }
     }
 
     /// Returns whether this operation counts as the one that made the lease.

@@ -21,6 +21,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::events::Tap;
 use crate::hold::Hold;
+use crate::incidents::Closed;
 use crate::leases::Front;
 use crate::standing::Loss;
 use crate::telemetry::Observer;
@@ -148,7 +149,7 @@ impl<H: Holder> Table<H> {
         if table.is_over(asking, generation) {
             return Entered::Gone;
         }
-        let hold = Hold::new(front, session, &asking.key, grant.at);
+        let hold = Hold::new(front, session, &asking.key, (grant.at, change.at));
         if let Some(before) = known {
             // Its holder had stopped in time, and the authority says that it goes on: its old guards stay
             // lost, and what was done under it stays known.
@@ -159,6 +160,9 @@ impl<H: Holder> Table<H> {
         table.by_session.insert((session.0, generation));
         drop(table);
         hold.learn(change);
+        if let Some(watch) = front.watch.get() {
+            watch.granted(&hold);
+        }
         Entered::Hold(hold)
     }
 
@@ -245,6 +249,20 @@ impl<H: Holder> Table<H> {
     /// How many leases are known.
     pub(crate) fn len(&self) -> usize {
         self.state().holds.len()
+    }
+
+    /// Returns the leases that are known, in order of their grants.
+    pub(crate) fn holds(&self) -> Vec<Arc<Hold<H>>> {
+        self.state().holds.values().cloned().collect()
+    }
+
+    /// Returns how many leases are known, the oldest one, and how many requests have no answer yet.
+    pub(crate) fn survey(&self) -> (usize, Option<Arc<Hold<H>>>, usize) {
+        let table = self.state();
+        let oldest = table.holds.first_key_value();
+        let oldest = oldest.map(|(_, hold)| Arc::clone(hold));
+        let waiting = table.asked.values().map(|asked| asked.requests).sum();
+        (table.holds.len(), oldest, waiting)
     }
 
     fn hold(&self, generation: Generation) -> Option<Arc<Hold<H>>> {
@@ -358,5 +376,11 @@ impl<H: Holder> Tap<H> for Table<H> {
         };
         let idle: Vec<_> = table.holds.values().filter(idle).cloned().collect();
         idle.iter().for_each(|hold| table.remove(hold));
+        drop(table);
+        for hold in idle {
+            if let Some(watch) = hold.front.watch.get() {
+                watch.ended(&hold, Closed::Unseen);
+            }
+        }
     }
 }

@@ -14,6 +14,8 @@ mod drops;
 #[cfg(test)]
 mod events;
 #[cfg(test)]
+mod incidents;
+#[cfg(test)]
 mod liveness;
 #[cfg(test)]
 mod loss;
