@@ -23,7 +23,7 @@ use std::sync::Arc;
 use lease_procfs::Pid;
 
 use crate::files::{self, FileId, Kind};
-use crate::limits::SLOT_TRIES;
+use crate::limits::{HOPS, SLOT_TRIES};
 use crate::outlook::Outlook;
 use crate::post::Spot;
 use crate::sys::{self, Bytes, Offset, Unshared};
@@ -117,7 +117,7 @@ fn number(lock: Bytes) -> Option<Offset> {
     let end = lock.end.unwrap_or(Offset::MAX);
     let has_center = (lock.start..end).contains(&CENTER);
     let pid = match (has_center, CENTER.saturating_sub(lock.start)) {
-        (true, before) if before > 0 && before < WIDTH => before,
+        (true, before) if before > 0 && before < VACANT => before,
         (true, _) => end.saturating_sub(CENTER + 1),
         (false, _) => end.saturating_sub(lock.start),
     };
@@ -142,11 +142,14 @@ impl Slot {
     }
 
     /// The middle, and every slot on the way to it.
+    ///
+    /// It does not touch the own slot. The kernel makes one lock of two that touch, and then wakes
+    /// whoever waits for one of them.
     const fn way(self, pid: Offset) -> Bytes {
         let edge = self.side.edge(self.number);
         match self.side {
-            Side::Left => bytes(edge, CENTER + 1 + pid),
-            Side::Right => bytes(CENTER - pid, edge),
+            Side::Left => bytes(edge + 1, CENTER + 1 + pid),
+            Side::Right => bytes(CENTER - pid, edge - 1),
         }
     }
 }
@@ -296,8 +299,61 @@ impl Stand {
 
     /// Waits until it is open and our turn, and closes it behind us; `false` if there are no such
     /// locks here.
+    ///
+    /// Each waits for the slot of the one before, who keeps it to the end of its hold, and only then
+    /// for the rest of the way, which is free by then. So a release wakes the next one and nobody else:
+    /// of many who wait for one lock the kernel wakes all, if they do not come in their order.
     pub(crate) fn pass(&self) -> bool {
-        sys::wait_bytes(&*self.gate.descriptor, self.slot.way(self.gate.pid))
+        let Gate {
+            descriptor, pid, ..
+        } = &self.gate;
+        let descriptor = &**descriptor;
+        let way = self.slot.way(*pid);
+        let mut before = self
+            .slot
+            .number
+            .checked_sub(1)
+            .filter(|number| *number >= 0);
+        for _again in 0..HOPS {
+            let Some(number) = before else {
+                break;
+            };
+            let side = self.slot.side;
+            let theirs = Slot { side, number }.own(*pid);
+            if !sys::wait_bytes(descriptor, theirs) {
+                return false;
+            }
+            match sys::try_bytes(descriptor, way) {
+                Some(true) => return true,
+                // Whoever was before gave up, or died, and others are before that.
+                Some(false) => sys::free_bytes(descriptor, theirs),
+                None => return false,
+            }
+            before = self.before();
+        }
+        sys::wait_bytes(descriptor, way)
+    }
+
+    /// Finds the outermost slot ahead that somebody has.
+    fn before(&self) -> Option<Offset> {
+        let Slot { side, number } = self.slot;
+        let (mut from, mut found) = (0, None);
+        while from < number {
+            let ahead = match side {
+                Side::Left => bytes(side.edge(number) + 1, side.edge(from)),
+                Side::Right => bytes(side.edge(from), side.edge(number) - 1),
+            };
+            let Ok(Some(lock)) = sys::find_lock(&*self.gate.descriptor, ahead) else {
+                break;
+            };
+            let next = side
+                .after(lock)
+                .unwrap_or(number)
+                .clamp(from.saturating_add(1), number);
+            found = Some(next.saturating_sub(1));
+            from = next;
+        }
+        found
     }
 
     /// Says that nobody waits here any more, although somebody stands here who cannot be called back.
@@ -366,14 +422,13 @@ mod tests {
         Slot { side, number }
     }
 
-    /// What the kernel makes of two locks of one owner that touch.
-    fn merged(one: Bytes, other: Bytes) -> Bytes {
-        assert!(one.end == Some(other.start) || other.end == Some(one.start));
-        let end = one.end.max(other.end).unwrap();
-        bytes(one.start.min(other.start), end)
+    /// Whether the kernel makes one lock of two of one owner.
+    fn touch(one: Bytes, other: Bytes) -> bool {
+        let end = |bytes: Bytes| bytes.end.unwrap_or(Offset::MAX);
+        one.start <= end(other) && other.start <= end(one)
     }
 
-    const PIDS: [Offset; 4] = [1, 70_000, 4_194_304, VACANT];
+    const PIDS: [Offset; 3] = [1, 70_000, 4_194_304];
     const SIDES: [Side; 2] = [Side::Left, Side::Right];
 
     #[test]
@@ -386,11 +441,12 @@ mod tests {
             for slot in [slot(side, 0), slot(side, 1), slot(side, 1_000_000)] {
                 let (own, way) = (slot.own(pid), slot.way(pid));
                 assert_eq!(number(own), Some(pid));
-                assert_eq!(number(merged(own, way)), Some(pid), "{side:?} {pid}");
+                assert_eq!(number(way), Some(pid), "{side:?} {pid}");
+                assert!(!touch(own, way) && !touch(slot.own(VACANT), way));
                 assert_eq!(side.after(own), Some(slot.number + 1));
-                assert_eq!(side.after(merged(own, way)), Some(slot.number + 1));
             }
             assert_eq!(side.after(side.whole(pid)), None);
+            assert_eq!(number(slot(side, 7).own(VACANT)), Some(VACANT));
         }
         let all = Bytes {
             start: 0,

@@ -47,5 +47,8 @@ pub(crate) const REOPENINGS: u32 = 3;
 /// How often the kernel lock is tried again within one attempt when it was refused and nobody has it.
 pub(crate) const COLLISIONS: u32 = 3;
 
+/// Past how many who gave up somebody goes one by one, before it waits for all who are ahead at once.
+pub(crate) const HOPS: u32 = 64;
+
 /// How often the end of the line at the gate is looked for, while others come: more than can wait.
 pub(crate) const SLOT_TRIES: u32 = 4_096;
