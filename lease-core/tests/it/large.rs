@@ -35,6 +35,27 @@ fn places_that_move_during_a_commit_are_not_given_twice() {
     }
 }
 
+#[test]
+fn who_waits_is_served_also_after_the_tree_shrank() {
+    let mut rig = Rig::sessions();
+    let at: Vec<_> = (0..3_000)
+        .map(|number| rig.granted(&format!("pad/{number}"), &mcp()).at)
+        .collect();
+    let exact = rig.queue("pad/0", &oth(), Wait::Forever);
+    let below = rig.queue("pad/1/below", &inp(), Wait::Forever);
+    for (number, at) in at.iter().enumerate().skip(2) {
+        rig.release(&format!("pad/{number}"), *at).change();
+    }
+    // What is held and waited for, with what is above it.
+    assert_eq!(rig.registry.footprint().0, 4);
+    for (number, waiter) in [exact, below].into_iter().enumerate() {
+        rig.release(&format!("pad/{number}"), at[number]).change();
+        let settled = rig.settled().expect("somebody waits for it");
+        assert_eq!(settled.waiter, waiter);
+        assert!(settled.outcome.is_ok(), "{settled:?}");
+    }
+}
+
 // X1
 #[test]
 fn the_tree_agrees_with_a_plain_map_while_it_grows_and_shrinks() {
