@@ -8,6 +8,7 @@
 #[cfg(target_os = "linux")]
 mod calls;
 mod floor;
+mod guards;
 #[cfg(target_os = "linux")]
 mod handover;
 #[cfg(target_os = "linux")]

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::floor::{Slots, Table};
+use crate::guards;
 use crate::ours::Held;
 use crate::peers;
 use crate::report::{Calls, Row};
@@ -15,7 +16,7 @@ type Group = (&'static str, fn() -> Vec<Row>);
 
 /// Every group, in order.
 #[cfg(target_os = "linux")]
-pub(crate) const GROUPS: [Group; 16] = [
+pub(crate) const GROUPS: [Group; 18] = [
     MEMORY[0],
     MEMORY[1],
     MEMORY[2],
@@ -23,6 +24,8 @@ pub(crate) const GROUPS: [Group; 16] = [
     MEMORY[4],
     MEMORY[5],
     MEMORY[6],
+    MEMORY[7],
+    MEMORY[8],
     ("b1", lock::pairs),
     ("b3", lock::first_ever),
     ("b4", lock::cold_starts),
@@ -36,15 +39,17 @@ pub(crate) const GROUPS: [Group; 16] = [
 
 /// Every group, in order: processes can be looked at on Linux only.
 #[cfg(not(target_os = "linux"))]
-pub(crate) const GROUPS: [Group; 7] = MEMORY;
+pub(crate) const GROUPS: [Group; 9] = MEMORY;
 
-const MEMORY: [Group; 7] = [
+const MEMORY: [Group; 9] = [
     ("a1", by_name),
     ("a1-ways", other_ways),
     ("a1-depth", by_depth),
     ("a1-token", by_token),
     ("a2", two_threads),
     ("a3", sweeps),
+    ("a4", guards::alone),
+    ("a4-handover", guards::handed_over),
     ("memory", memory),
 ];
 
