@@ -6,9 +6,20 @@ mod again;
 mod cancel;
 #[cfg(test)]
 mod clock;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod daemon;
 #[cfg(all(feature = "procfs", target_os = "linux"))]
 #[cfg(test)]
 mod deaths;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+#[path = "../../examples/daemon"]
+mod desk {
+    pub(crate) mod files;
+    pub(crate) mod program;
+    pub(crate) mod serve;
+}
 #[cfg(test)]
 mod drops;
 #[cfg(test)]

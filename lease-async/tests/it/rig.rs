@@ -159,6 +159,23 @@ pub(crate) fn not_run(test: &str, need: &str, reason: &str) {
     }
 }
 
+/// What a test has told its child by the environment.
+#[cfg(target_os = "linux")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "so a test tells its child what it is"
+)]
+pub(crate) fn ordered(name: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(name)
+}
+
+/// Between two looks at what another process does.
+#[cfg(target_os = "linux")]
+#[expect(clippy::disallowed_methods, reason = "nothing tells when it is done")]
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
 /// Polls once, with a waker that does nothing.
 pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
