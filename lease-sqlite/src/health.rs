@@ -11,7 +11,7 @@ use std::time::Duration;
 use lease_core::{BusyReason, Code};
 use lease_procfs::Pid;
 
-use crate::busy::Signed;
+use crate::busy::{Adopted, Signed};
 use crate::hold::Granted;
 use crate::record::LastWriter;
 use crate::sweep::Swept;
@@ -33,6 +33,15 @@ pub struct LockEvent {
 pub enum Happening {
     /// The lock was taken, or entered again.
     Acquired(Granted),
+    /// The record at the path was made our own, on the way to the grant that is told of next.
+    RecordAdopted(Adopted),
+    /// A dead claim of protocol 1 was removed, and the grant is told of next.
+    LegacyClaimReaped(Box<LastWriter>),
+    /// The mutex had to be opened anew, and the grant is told of next.
+    MutexReopened {
+        /// How often.
+        times: u32,
+    },
     /// An entry ended and others are left.
     DepthReleased {
         /// How many.
@@ -75,6 +84,9 @@ impl LockEvent {
         match &self.what {
             Happening::Acquired(granted) if granted.depth > 1 => Code::Reentrant,
             Happening::Acquired(_) => Code::LockAcquired,
+            Happening::RecordAdopted(_) => Code::RecordAdopted,
+            Happening::LegacyClaimReaped(_) => Code::LegacyClaimReaped,
+            Happening::MutexReopened { .. } => Code::MutexReopened,
             Happening::DepthReleased { .. } => Code::DepthReleased,
             Happening::Released { .. } => Code::Released,
             Happening::HandleKept { .. } => Code::HandleKept,

@@ -114,6 +114,17 @@ impl Hold {
         granted: Granted,
         telling: Telling,
     ) -> Self {
+        if granted.reopened > 0 {
+            let times = granted.reopened;
+            telling.events.tell(Happening::MutexReopened { times });
+        }
+        if let Some(claim) = &granted.reaped {
+            let claim = claim.clone();
+            telling.events.tell(Happening::LegacyClaimReaped(claim));
+        }
+        if let Some(adopted) = granted.adopted {
+            telling.events.tell(Happening::RecordAdopted(adopted));
+        }
         telling.events.tell(Happening::Acquired(granted.clone()));
         Self {
             shared,

@@ -5,6 +5,9 @@
 mod calls;
 #[cfg(test)]
 mod child;
+#[cfg(all(feature = "test-util", feature = "legacy-v1"))]
+#[cfg(test)]
+mod codes;
 #[cfg(test)]
 mod config;
 #[cfg(feature = "test-util")]
