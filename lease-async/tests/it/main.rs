@@ -26,6 +26,9 @@ mod drops;
 mod events;
 #[cfg(test)]
 mod incidents;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod jump;
 #[cfg(test)]
 mod liveness;
 #[cfg(test)]
@@ -45,6 +48,9 @@ mod runtime;
 mod scenarios;
 #[cfg(test)]
 mod shared;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod sys;
 #[cfg(unix)]
 #[cfg(test)]
 mod tool_server;

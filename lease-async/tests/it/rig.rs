@@ -141,7 +141,7 @@ pub(crate) fn generation(guard: &LeaseGuard) -> u64 {
 }
 
 /// Says that this machine does not allow a check. It is counted, and never passes for a success.
-#[cfg(all(feature = "procfs", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 #[expect(clippy::print_stderr, reason = "people read it")]
 #[expect(
     clippy::disallowed_methods,
