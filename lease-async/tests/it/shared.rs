@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use lease_async::{
-    AcquireFuture, LeaseGuard, Leases, ManualClock, Memory, Moment, Operation, Session,
-    SessionHolder, Standing,
+    AcquireError, AcquireFuture, LeaseGuard, Leases, ManualClock, Memory, Moment, Operation,
+    Session, SessionHolder, Standing,
 };
 use lease_core::{Code, Disposition, FenceGate, Receipt};
 use tokio::runtime::Builder;
@@ -291,4 +291,58 @@ fn come_and_go(sessions: &Arc<[Session]>) {
             task.await.unwrap();
         }
     });
+}
+
+/// One connection after another, each with two tasks that ask, and gone in the middle of it.
+async fn connect_and_go(leases: &Leases, gate: &Arc<Mutex<FenceGate>>, mut random: Random) {
+    for _ in 0..200 {
+        let session = leases.connect("s").unwrap();
+        let tasks = [(), ()].map(|()| {
+            let request = session.acquire("/x").forever().into_future();
+            let gate = Arc::clone(gate);
+            tokio::spawn(async move {
+                let guard = match request.await {
+                    Ok(guard) => guard,
+                    Err(AcquireError::SessionGone) => return,
+                    Err(error) => panic!("{error}"),
+                };
+                let turned_away = gate.lock().unwrap().enter(&guard.token()).is_err();
+                // Its successor was there before, so it is known.
+                assert!(!turned_away || matches!(guard.standing(), Standing::Lost(_)));
+                tokio::task::yield_now().await;
+            })
+        });
+        for _ in 0..random.below(4) {
+            tokio::task::yield_now().await;
+        }
+        drop(session);
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
+}
+
+#[test]
+fn whoever_is_turned_away_after_its_disconnect_knows_that_it_has_lost() {
+    let memory = Memory::new().unwrap();
+    let leases = Leases::new(memory.clone()).unwrap();
+    let gate = Arc::new(Mutex::new(FenceGate::default()));
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(4)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut tasks = Vec::new();
+        for seed in 1..=8 {
+            let (leases, gate) = (leases.clone(), Arc::clone(&gate));
+            tasks.push(tokio::spawn(async move {
+                connect_and_go(&leases, &gate, Random(seed)).await;
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    assert_eq!(memory.list(), []);
+    assert_eq!((memory.footprint(), leases.known()), ((0, 0), 0));
 }
