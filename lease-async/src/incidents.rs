@@ -17,6 +17,7 @@ use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use crate::clock::{Alarm, AlarmClock};
 use crate::hold::Hold;
 use crate::standing::Loss;
+use crate::telemetry;
 
 /// How many are kept for the slowest listener.
 const BACKLOG: usize = 1_024;
@@ -61,6 +62,26 @@ pub enum Stuck {
     Hold,
     /// An operation under it.
     Operation(OpId),
+}
+
+impl Stuck {
+    /// Returns what it is called in telemetry.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hold => "hold",
+            Self::Operation(_) => "operation",
+        }
+    }
+
+    /// Returns which operation, if it is one.
+    #[must_use]
+    pub const fn operation(self) -> Option<OpId> {
+        match self {
+            Self::Hold => None,
+            Self::Operation(id) => Some(id),
+        }
+    }
 }
 
 /// A lease that is held for long, or an operation that does not end. There is one for each.
@@ -257,13 +278,13 @@ impl<H: Holder> Watch<H> {
             .due
             .extend(part.due.map(|due| (due, generation, None)));
         let watched = state.leases.entry(generation).or_default();
-        if let Some(before) = watched.hold.replace(part) {
-            // Its holder had given it up, and is about to say so.
-            state.settle(before, (generation, None), &self.end(Closed::Unseen));
-        }
+        // Its holder had given it up, and is about to say so.
+        let before = watched.hold.replace(part);
+        let end = self.end(Closed::Unseen);
+        let closed = before.and_then(|before| state.settle(before, (generation, None), &end));
         self.arm(&mut state);
         drop(state);
-        self.tell();
+        self.closed(hold, closed.as_ref(), &end);
     }
 
     /// An operation began.
@@ -281,7 +302,7 @@ impl<H: Holder> Watch<H> {
 
     /// A lease is lost, or it is not known whether it goes on.
     pub(crate) fn ended(&self, hold: &Hold<H>, how: Closed) {
-        self.close(hold.at.token.generation, how, |watched| {
+        self.close(hold, how, |watched| {
             // Another hold of the same lease is another one's to end.
             watched
                 .hold
@@ -292,7 +313,7 @@ impl<H: Holder> Watch<H> {
 
     /// An operation is over.
     pub(crate) fn over(&self, hold: &Hold<H>, id: OpId) {
-        self.close(hold.at.token.generation, Closed::Operation, |watched| {
+        self.close(hold, Closed::Operation, |watched| {
             let mut operations = watched.operations.iter();
             let at = operations.position(|(other, _)| *other == id)?;
             let (id, part) = watched.operations.remove(at);
@@ -307,10 +328,11 @@ impl<H: Holder> Watch<H> {
 
     fn close(
         &self,
-        generation: Generation,
+        hold: &Hold<H>,
         how: Closed,
         take: impl FnOnce(&mut Watched<H>) -> Option<(Option<OpId>, Part<H>)>,
     ) {
+        let generation = hold.at.token.generation;
         let mut state = self.state();
         let Some(watched) = state.leases.get_mut(&generation) else {
             return;
@@ -321,13 +343,22 @@ impl<H: Holder> Watch<H> {
         if watched.hold.is_none() && watched.operations.is_empty() {
             state.leases.remove(&generation);
         }
-        state.settle(part, (generation, id), &self.end(how));
+        let end = self.end(how);
+        let closed = state.settle(part, (generation, id), &end);
         // An alarm that is early rings for nobody; none is left where nothing can come.
         let idle = state.due.is_empty();
         let alarm = if idle { state.alarm.take() } else { None };
         drop(state);
         drop(alarm);
-        self.tell();
+        self.closed(hold, closed.as_ref(), &end);
+    }
+
+    /// Tells that an incident is over, if there was one.
+    fn closed(&self, hold: &Hold<H>, closed: Option<&(Arc<Incident<H>>, Duration)>, end: &End<'_>) {
+        if let Some((incident, age)) = closed {
+            telemetry::incident_closed(hold, incident, (*age, end.how));
+            self.tell();
+        }
     }
 
     /// Looks at whatever is due, and arms the alarm for the next.
@@ -396,7 +427,10 @@ impl<H: Holder> Watch<H> {
             state.opened = number;
             state.open.insert(number, Arc::clone(&incident));
             state.last = Some(Arc::clone(&incident));
-            state.untold.push_back(IncidentEvent::Opened(incident));
+            let event = IncidentEvent::Opened(Arc::clone(&incident));
+            state.untold.push_back(event);
+            drop(state);
+            telemetry::incident_opened(hold, &incident);
         }
     }
 
@@ -454,16 +488,17 @@ impl<H: Holder> State<H> {
         part: Part<H>,
         (generation, id): (Generation, Option<OpId>),
         end: &End<'_>,
-    ) {
+    ) -> Option<(Arc<Incident<H>>, Duration)> {
         if let Some(due) = part.due {
             self.due.remove(&(due, generation, id));
         }
-        if let Some(incident) = part.open {
-            self.open.remove(&incident.number);
-            let (how, age) = (end.how, end.clock.now().since(incident.since));
-            self.untold
-                .push_back(IncidentEvent::Closed { incident, age, how });
-        }
+        let incident = part.open?;
+        self.open.remove(&incident.number);
+        let (how, age) = (end.how, end.clock.now().since(incident.since));
+        let told = (Arc::clone(&incident), age);
+        self.untold
+            .push_back(IncidentEvent::Closed { incident, age, how });
+        Some(told)
     }
 
     fn part(&mut self, generation: Generation, id: Option<OpId>) -> Option<&mut Part<H>> {

@@ -21,8 +21,8 @@ use lease_core::{Change, Code, Generation, Holder, Moment, Receipt, ResourceKey,
 pub use self::metrics::Metrics;
 pub(crate) use self::request::Request;
 pub(crate) use self::spans::{
-    Causes, dropped, fenced, holder_died, jeopardy, lost, release, released, renew, renewed,
-    verified, verify,
+    Causes, dropped, fenced, holder_died, incident_closed, incident_opened, jeopardy, lost,
+    release, released, renew, renewed, verified, verify,
 };
 
 use self::names::Told;

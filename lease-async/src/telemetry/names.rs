@@ -18,14 +18,17 @@ pub(super) mod span {
 }
 
 pub(super) mod event {
+    pub(in crate::telemetry) const CLOSED: &str = "writer_lease.incident.closed";
     pub(in crate::telemetry) const DIED: &str = "writer_lease.holder.died";
     pub(in crate::telemetry) const FENCED: &str = "writer_lease.fenced";
     pub(in crate::telemetry) const JEOPARDY: &str = "writer_lease.jeopardy";
     pub(in crate::telemetry) const LOST: &str = "writer_lease.lost";
+    pub(in crate::telemetry) const OPENED: &str = "writer_lease.incident.opened";
     pub(in crate::telemetry) const TAKEN_OVER: &str = "writer_lease.taken_over";
 }
 
 pub(super) mod attribute {
+    pub(in crate::telemetry) const AGE: &str = "writer_lease.incident.age_ms";
     pub(in crate::telemetry) const BACKEND: &str = "writer_lease.backend";
     pub(in crate::telemetry) const CODE: &str = "writer_lease.code";
     pub(in crate::telemetry) const ERROR: &str = "error.type";
@@ -33,8 +36,10 @@ pub(super) mod attribute {
     pub(in crate::telemetry) const HELD_BY: &str = "writer_lease.held_by";
     pub(in crate::telemetry) const HELD_BY_PID: &str = "writer_lease.held_by.pid";
     pub(in crate::telemetry) const HOLDER: &str = "writer_lease.holder";
+    pub(in crate::telemetry) const INCIDENT: &str = "writer_lease.incident.number";
     pub(in crate::telemetry) const KIND: &str = "writer_lease.holder.kind";
     pub(in crate::telemetry) const LEASE: &str = "writer_lease.lease.id";
+    pub(in crate::telemetry) const OPERATION: &str = "writer_lease.operation.id";
     pub(in crate::telemetry) const OUTCOME: &str = "writer_lease.outcome";
     pub(in crate::telemetry) const PID: &str = "process.pid";
     pub(in crate::telemetry) const PREVIOUS: &str = "writer_lease.previous.generation";
@@ -48,6 +53,7 @@ pub(super) mod attribute {
     pub(in crate::telemetry) const STATUS: &str = "otel.status_code";
     pub(in crate::telemetry) const SESSION: &str = "session.id";
     pub(in crate::telemetry) const VERDICT: &str = "writer_lease.verdict";
+    pub(in crate::telemetry) const WHAT: &str = "writer_lease.incident.what";
 }
 
 #[cfg(feature = "metrics")]

@@ -2,6 +2,7 @@
 
 use core::any::Any;
 use core::fmt;
+use core::time::Duration;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -16,6 +17,7 @@ use super::names::{self, Outcome, Reason, TARGET, Told, attribute as a, event, s
 use crate::error::{AcquireError, LeaseError, ReleaseError};
 use crate::guard::Released;
 use crate::hold::Hold;
+use crate::incidents::{Closed, Incident};
 use crate::leases::Front;
 use crate::standing::Loss;
 
@@ -327,6 +329,46 @@ pub(crate) fn lost<H: Holder>(hold: &Hold<H>, loss: Loss) {
 /// A lease will be lost unless it is renewed.
 pub(crate) fn jeopardy<H: Holder>(hold: &Hold<H>) {
     happened!(Level::WARN, event::JEOPARDY, hold);
+}
+
+/// A lease is held for long, or an operation does not end.
+pub(crate) fn incident_opened<H: Holder>(hold: &Hold<H>, incident: &Incident<H>) {
+    happened!(
+        Level::WARN,
+        event::OPENED,
+        hold,
+        { a::INCIDENT } = whole(u128::from(incident.number)),
+        { a::WHAT } = incident.what.name(),
+        { a::OPERATION } = incident.what.operation().map(display),
+        { a::AGE } = whole(incident.age.as_millis()),
+    );
+}
+
+/// It is over.
+pub(crate) fn incident_closed<H: Holder>(
+    hold: &Hold<H>,
+    incident: &Incident<H>,
+    (age, how): (Duration, Closed),
+) {
+    let reason = match how {
+        Closed::Lease(loss) => Some(Reason::of_loss(loss).name()),
+        Closed::Operation | Closed::Unseen => None,
+    };
+    happened!(
+        Level::INFO,
+        event::CLOSED,
+        hold,
+        { a::INCIDENT } = whole(u128::from(incident.number)),
+        { a::WHAT } = incident.what.name(),
+        { a::OPERATION } = incident.what.operation().map(display),
+        { a::AGE } = whole(age.as_millis()),
+        { a::REASON } = reason,
+    );
+}
+
+/// A number as viewers keep it: signed, or else it becomes text.
+fn whole(number: u128) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// A gate has turned a writer away.

@@ -12,8 +12,8 @@ use lease_async::lease_core::{
 use lease_async::lease_procfs::{ProcFs, ProcessHolder, ProcessIdentity};
 use lease_async::{
     Alarm, AlarmClock, Authority, AuthorityError, BoxFuture, DeathSource, Event, Events,
-    LeaseGuard, Leases, Loss, ManualClock, Memory, Metrics, Moment, Reply, Session, ShutdownReport,
-    Standing, Watched,
+    IncidentPolicy, LeaseGuard, Leases, Loss, ManualClock, Memory, Metrics, Moment, Reply, Session,
+    ShutdownReport, Standing, Watched,
 };
 use opentelemetry::metrics::Meter;
 use tokio::time::timeout;
@@ -131,7 +131,8 @@ impl Rig {
         });
         let leases = Leases::with_policy(flaky, policy)
             .unwrap()
-            .with_metrics(metrics);
+            .with_metrics(metrics)
+            .with_incidents(IncidentPolicy::default());
         Self {
             clock,
             leases,
@@ -159,6 +160,7 @@ pub(crate) async fn everything(meter: &Meter) {
     second.acquire("a").await.unwrap_err();
     takeover(&rig, &held, &second).await;
     losses(&rig).await;
+    incidents(&rig).await;
     failures(&rig, &first).await;
 }
 
@@ -218,6 +220,22 @@ async fn losses(rig: &Rig) {
     let kept = session.acquire("c").await.unwrap();
     info_span!("goodbye").in_scope(|| drop(session));
     assert_eq!(kept.standing(), Standing::Lost(Loss::Disconnected));
+}
+
+/// An operation that does not end, and the lease that it keeps.
+async fn incidents(rig: &Rig) {
+    let session = rig.connect("editor-4");
+    let held = session.acquire("f").await.unwrap();
+    let operation = held.begin().await.unwrap();
+    info_span!("slow").in_scope(|| rig.clock.advance(TERM * 10));
+    assert_eq!(rig.leases.health().open.len(), 2);
+    operation
+        .end()
+        .instrument(info_span!("ended"))
+        .await
+        .unwrap();
+    info_span!("goodbye").in_scope(|| drop(session));
+    assert_eq!(rig.leases.health().open, []);
 }
 
 async fn failures(rig: &Rig, session: &Session<ProcessHolder>) {
