@@ -30,6 +30,7 @@ macro_rules! names {
 names! {
     /// What is counted.
     Count {
+        Claims = "claims-of-protocol-1",
         Damages = "damaged-records",
         EqualTicks = "rounds-with-equal-start-ticks",
         Effects = "effects-seen",
@@ -55,6 +56,7 @@ names! {
 names! {
     /// What must hold.
     Rule {
+        ClaimIsHonoured = "claim-is-honoured",
         DeadHolderIsSucceeded = "dead-holder-is-succeeded",
         EffectIsSeen = "effect-is-seen",
         ErrorHasACause = "error-has-a-cause",

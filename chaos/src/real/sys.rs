@@ -84,10 +84,24 @@ pub(crate) fn leave_thread() -> ! {
 #[cfg(feature = "sqlite")]
 pub(crate) fn fork_sleeper() -> io::Result<()> {
     // SAFETY: the child makes only calls that are sound after a fork, and leaves by a signal.
-    match unsafe { libc::fork() } {
+    let child = unsafe { libc::fork() };
+    sleeps_as_child(child.into())
+}
+
+/// As `fork_sleeper`, behind the back of the C library, so that no handler closes anything in the child.
+#[cfg(feature = "sqlite")]
+pub(crate) fn clone_sleeper() -> io::Result<()> {
+    // SAFETY: without flags it is a plain fork; the child does as above.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    sleeps_as_child(child)
+}
+
+#[cfg(feature = "sqlite")]
+fn sleeps_as_child(child: libc::c_long) -> io::Result<()> {
+    match child {
         -1 => Err(io::Error::last_os_error()),
         0 => loop {
-            // SAFETY: as above; whoever reads our output is not kept waiting by the child.
+            // SAFETY: calls that are sound after a fork; whoever reads our output is not kept waiting.
             unsafe {
                 for descriptor in 0..=2 {
                     libc::close(descriptor);

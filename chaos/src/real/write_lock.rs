@@ -35,6 +35,9 @@ const SPAN: Duration = Duration::from_millis(2_500);
 /// together take a small part of it.
 const STARVED: Duration = Duration::from_secs(5);
 
+/// The number of no process.
+const NOBODY: i32 = 4_194_303;
+
 /// How many times the directory is swapped at most.
 const SWAPS: u64 = 5;
 
@@ -166,8 +169,11 @@ fn inside(
         return Ok(false);
     };
     files.log(&format!("enter {name} {inode}"))?;
-    if chance.below(8) == 0 {
-        sys::fork_sleeper().tried("forking")?;
+    match chance.below(16) {
+        0 => sys::fork_sleeper().tried("forking")?,
+        // It keeps the gate shut when we are killed.
+        1 => sys::clone_sleeper().tried("cloning")?,
+        _ => {}
     }
     for _write in 0..2 {
         if hold.check().is_err() {
@@ -268,7 +274,8 @@ impl Storm {
         match chance.below(100) {
             0..30 => self.kill(world, chance),
             30..60 => self.stop(world, chance),
-            60..95 => self.damage(world, chance),
+            60..85 => self.damage(world, chance),
+            85..95 => self.claim(world, chance),
             _ => self.swap(world),
         }
     }
@@ -333,9 +340,42 @@ impl Storm {
     }
 
     fn replace(&self, record: &Path) -> io::Result<()> {
+        self.put(record, &[b' '; 1_024])
+    }
+
+    /// Puts something complete in the record's place.
+    fn put(&self, record: &Path, bytes: &[u8]) -> io::Result<()> {
         let other = self.folder.join("other");
-        fs::write(&other, [b' '; 1_024])?;
+        fs::write(&other, bytes)?;
         fs::rename(other, record)
+    }
+
+    /// Claims as protocol 1 does: for a process that is gone, or for this one, which gives it up again.
+    fn claim(&self, world: &mut World, chance: &mut Chance) -> Result<(), Problem> {
+        let record = self.files.directory.join("app.db.write-lock");
+        let own = rustix::process::getpid().as_raw_nonzero().get();
+        let is_alive = chance.below(2) == 0;
+        let pid = if is_alive { own } else { NOBODY };
+        let claim = format!("{{\"pid\":{pid},\"token\":\"old\",\"created_at_ms\":5}}");
+        match self.put(&record, claim.as_bytes()) {
+            Ok(()) => world.story.count(Count::Claims, 1),
+            // Between the two directories there is none.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(Problem::broken(error)),
+        }
+        if is_alive {
+            self.files.log("claim story 0")?;
+            pause(Duration::from_millis(chance.below(40)));
+            self.files.log("unclaim story 0")?;
+            // Nobody puts anything in the place of a claim of somebody who lives.
+            let found = fs::read(&record).tried("the claim")?;
+            let is_there = found == claim.as_bytes();
+            world.story.check(Rule::ClaimIsHonoured, is_there, || {
+                "something else lies in the place of a living claim".to_owned()
+            });
+            fs::remove_file(&record).tried("the claim")?;
+        }
+        Ok(())
     }
 
     /// Puts an empty directory in the place of the lock's.
@@ -391,6 +431,7 @@ struct Open<'a> {
 fn judge(world: &mut World, lines: &[String], killed: &Killed) {
     let mut open: Vec<Open<'_>> = Vec::new();
     let (mut entered, mut killed_inside, mut lost) = (0_u64, 0_u64, 0_u64);
+    let mut beside_claim: Option<u32> = None;
     let has_swaps = lines.iter().any(|line| line.starts_with("swap "));
     for (at, line) in lines.iter().enumerate() {
         let mut words = line.split(' ');
@@ -403,6 +444,11 @@ fn judge(world: &mut World, lines: &[String], killed: &Killed) {
         match verb {
             "enter" => {
                 entered = entered.saturating_add(1);
+                // Whoever had looked at the record before the claim came was let in.
+                beside_claim = beside_claim.map(|count| count.saturating_add(1));
+                let is_honoured = beside_claim.is_none_or(|count| count <= 1);
+                let story = &mut world.story;
+                story.check(Rule::ClaimIsHonoured, is_honoured, || line.clone());
                 let before = open.len();
                 open.retain(|hold| !is_dead(hold.name));
                 let gone = before.saturating_sub(open.len());
@@ -434,6 +480,8 @@ fn judge(world: &mut World, lines: &[String], killed: &Killed) {
                 lost = lost.saturating_add(u64::from(verb == "lost"));
                 open.retain(|hold| hold.name != name);
             }
+            "claim" => beside_claim = Some(0),
+            "unclaim" => beside_claim = None,
             "swap" => {}
             "unseen" => world.story.violated(Rule::GrantIsTheKernels, line),
             "kept" => world.story.violated(Rule::RefusalHoldsNothing, line),
@@ -524,5 +572,8 @@ mod tests {
             [Rule::ErrorHasACause.name()]
         );
         assert_eq!(judged(&["write a 1"], &[]), [overlap]);
+        let claimed = ["claim story 0", "enter a 1", "leave a 1", "enter b 1"];
+        assert_eq!(judged(&claimed, &[]), [Rule::ClaimIsHonoured.name()]);
+        assert_eq!(judged(&claimed[..3], &[]), [""; 0]);
     }
 }
