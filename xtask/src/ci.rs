@@ -64,7 +64,7 @@ fn checks<'a>(workspace: &'a Workspace, metadata: &Metadata, no_tests: bool) -> 
     if !no_tests {
         checks.push(tests(workspace));
     }
-    checks.push(orders(workspace, metadata));
+    checks.push(orders(workspace));
     checks.push((
         "tidy".to_owned(),
         Box::new(|| tidy::is_clean(workspace).map(End::from)),
@@ -106,11 +106,14 @@ fn carry_out((name, check): Check<'_>) -> Result<Ended, Problem> {
     Ok(Ended { name, end, took })
 }
 
+/// The hand-over under loom, a workspace of its own.
+const ORDERS: &str = "orders/Cargo.toml";
+
 /// The committed lock files go with the manifests: cargo has nothing to add.
 fn lock_files(workspace: &Workspace) -> Check<'_> {
     let check = || {
         let mut good = true;
-        for manifest in ["Cargo.toml", bench::MANIFEST, proof::MANIFEST] {
+        for manifest in ["Cargo.toml", bench::MANIFEST, ORDERS, proof::MANIFEST] {
             good &= is_locked(workspace, manifest)?;
         }
         Ok(good.into())
@@ -141,15 +144,20 @@ fn lints<'a>(workspace: &'a Workspace, metadata: &Metadata) -> Vec<Check<'a>> {
         clippy("clippy", &["--workspace", "--all-features"]),
     ];
     // Each is a workspace of its own, which `--all` and `--workspace` leave out.
-    for (name, manifest) in [("bench", bench::MANIFEST), ("proof", proof::MANIFEST)] {
+    let apart = [
+        ("bench", bench::MANIFEST),
+        ("orders", ORDERS),
+        ("proof", proof::MANIFEST),
+    ];
+    for (name, manifest) in apart {
         let arguments = ["fmt", "--manifest-path", manifest, "--check"];
         checks.push(cargo(workspace, &format!("fmt, {name}"), &arguments));
     }
     // Not the proof: a freestanding program has no targets for tests.
-    checks.push(clippy(
-        "clippy, bench",
-        &["--manifest-path", bench::MANIFEST],
-    ));
+    for (name, manifest) in [("bench", bench::MANIFEST), ("orders", ORDERS)] {
+        let arguments = ["--manifest-path", manifest];
+        checks.push(clippy(&format!("clippy, {name}"), &arguments));
+    }
     // Alone and bare, because the features of a neighbour can hide an error.
     for package in metadata
         .packages
@@ -185,20 +193,10 @@ fn tests(workspace: &Workspace) -> Check<'_> {
     ("tests".to_owned(), Box::new(check))
 }
 
-/// A hand-over in every order of threads. What is built for it is kept apart, or it would be built anew by
-/// every other check.
-fn orders<'a>(workspace: &'a Workspace, metadata: &Metadata) -> Check<'a> {
-    let apart = metadata.target_directory.join("loom");
-    let check = move || {
-        let arguments = ["test", "--package", "lease-async", "--test", "loom"];
-        let mut command = workspace.cargo(arguments);
-        command
-            .arg("--target-dir")
-            .arg(&apart)
-            .env("RUSTFLAGS", "--cfg loom");
-        succeeds(&mut command).map(End::from)
-    };
-    ("every order of threads".to_owned(), Box::new(check))
+/// A hand-over in every order of threads.
+fn orders(workspace: &Workspace) -> Check<'_> {
+    let arguments = ["test", "--manifest-path", ORDERS];
+    cargo(workspace, "every order of threads", &arguments)
 }
 
 fn short_chaos(workspace: &Workspace) -> Check<'_> {
@@ -303,8 +301,10 @@ mod tests {
             "fmt",
             "clippy",
             "fmt, bench",
+            "fmt, orders",
             "fmt, proof",
             "clippy, bench",
+            "clippy, orders",
             "clippy, lease-core alone",
             "clippy, lease-procfs alone",
         ] {

@@ -1,8 +1,8 @@
 //! Where answers are put for those who wait, and how each is handed over once.
 //!
 //! It is plain data, to be kept under a lock. Who holds the lock puts an answer into a place, or takes it out,
-//! or takes the place away; a waker is woken, and dropped, only after the lock is free again. `tests/loom.rs`
-//! runs it in every order of threads.
+//! or takes the place away; a waker is woken, and dropped, only after the lock is free again. `orders/` runs
+//! it in every order of threads.
 
 use core::task::Waker;
 use std::collections::BTreeMap;
