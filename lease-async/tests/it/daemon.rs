@@ -233,6 +233,7 @@ fn a_writer_whose_session_is_gone_is_lost_or_fenced_and_writes_nothing() {
     assert_eq!(desk.document("notes").1, "third");
 }
 
+// A5
 #[test]
 fn a_daemon_killed_in_the_middle_of_a_write_leaves_the_document_before_it() {
     let mut desk = Desk::new();

@@ -1,5 +1,6 @@
 //! Incidents and the health view: told once, closed once, and never in a lease's way.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lease_async::{
@@ -8,7 +9,7 @@ use lease_async::{
 };
 use lease_core::{Action, Call, Disposition, Wait};
 
-use crate::rig::{KEY, Random, Rig, T0, TTL, ask};
+use crate::rig::{KEY, Random, Rig, SOON, T0, TTL, ask};
 
 const HOLD: Duration = Duration::from_secs(300);
 const OPERATION: Duration = Duration::from_secs(60);
@@ -399,4 +400,128 @@ async fn the_health_view_says_that_the_authority_was_shut_down() {
     rig.memory.shutdown(Duration::ZERO).await;
     drop(ask(&session).await.unwrap_err());
     assert_eq!(rig.leases.health().authority, Reach::ShutDown);
+}
+
+/// What a listener has seen, while others go on.
+#[derive(Default)]
+struct Seen {
+    open: std::collections::BTreeSet<u64>,
+    opened: u64,
+    closed: u64,
+}
+
+impl Seen {
+    fn take(&mut self, incidents: &mut Incidents) {
+        while let Some(event) = incidents.try_next() {
+            match event {
+                IncidentEvent::Opened(incident) => {
+                    self.opened += 1;
+                    assert_eq!(incident.number, self.opened, "in their order");
+                    assert!(self.open.insert(incident.number));
+                }
+                IncidentEvent::Closed { incident, .. } => {
+                    self.closed += 1;
+                    assert!(self.open.remove(&incident.number), "opened before");
+                }
+                IncidentEvent::Missed(missed) => panic!("{missed} missed"),
+            }
+        }
+    }
+}
+
+/// Ends the others, also where the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Takes leases and begins operations, some of which it keeps for a while.
+async fn busy(leases: Leases, seed: u64, stop: &AtomicBool) {
+    let mut random = Random(seed);
+    let mut session = leases.connect("a").unwrap();
+    let (mut guards, mut operations) = (Vec::new(), Vec::new());
+    while !stop.load(Ordering::Relaxed) {
+        match random.below(8) {
+            0..=2 => {
+                let key = format!("docs/{}", random.below(8));
+                guards.extend(session.acquire(key).await.ok());
+            }
+            3 | 4 => {
+                if let Some(guard) = guards.last() {
+                    operations.extend(guard.begin().await.ok());
+                }
+            }
+            5 if !guards.is_empty() => drop(guards.remove(0)),
+            6 if !operations.is_empty() => drop(operations.remove(0)),
+            7 if random.below(50) == 0 => session = leases.connect("a").unwrap(),
+            _ => {}
+        }
+        guards.truncate(8);
+        operations.truncate(8);
+    }
+}
+
+#[test]
+fn threads_that_end_what_is_just_being_told_leave_nothing_open() {
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let policy = IncidentPolicy::new(SECOND, SECOND / 2);
+    let rig = Rig::over(clock, |memory| {
+        Leases::new(memory).unwrap().with_incidents(policy)
+    });
+    let mut incidents = rig.leases.incidents().unwrap();
+    let mut seen = Seen::default();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ends = Ends(&stop);
+        let work = |seed| {
+            let (leases, stop) = (rig.leases.clone(), &stop);
+            scope.spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build();
+                runtime.unwrap().block_on(busy(leases, seed, stop));
+            });
+        };
+        (1..=4).for_each(|seed| work(seed * 0x9e37_79b9));
+        while seen.opened < 300 {
+            rig.clock.advance(SECOND / 10);
+            seen.take(&mut incidents);
+            std::thread::yield_now();
+        }
+    });
+    seen.take(&mut incidents);
+    assert!(seen.open.is_empty(), "{:?}", seen.open);
+    assert_eq!(seen.opened, seen.closed);
+    let health = rig.leases.health();
+    assert_eq!((health.incidents, health.open.len()), (seen.opened, 0));
+    assert_eq!(rig.clock.armed(), 0);
+    rig.assert_empty();
+}
+
+#[tokio::test]
+async fn on_the_clock_of_the_machine_an_incident_is_told_though_nobody_looks() {
+    let policy = IncidentPolicy::new(Duration::MAX, Duration::from_millis(20));
+    let leases = Leases::new(Memory::new().unwrap()).unwrap();
+    let leases = leases.with_incidents(policy);
+    let mut incidents = leases.incidents().unwrap();
+    let session = leases.connect("a").unwrap();
+    let guard = ask(&session).await.unwrap();
+    let operation = guard.begin().await.unwrap();
+    let told = tokio::time::timeout(SOON, incidents.next()).await.unwrap();
+    let Some(IncidentEvent::Opened(incident)) = told else {
+        panic!("{told:?}");
+    };
+    assert_eq!(incident.what.operation(), Some(operation.id()));
+    operation.end().await.unwrap();
+    let told = tokio::time::timeout(SOON, incidents.next()).await.unwrap();
+    assert!(matches!(
+        told,
+        Some(IncidentEvent::Closed {
+            how: Closed::Operation,
+            ..
+        })
+    ));
+    drop((session, guard, leases));
+    assert!(incidents.next().await.is_none());
 }
