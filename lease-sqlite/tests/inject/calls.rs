@@ -1,6 +1,7 @@
 //! One call fails at a time; what is granted, held and left is asked of the kernel.
 
 use std::fs;
+use std::time::Duration;
 
 use lease_sqlite::{LockOptions, WaitBudget};
 
@@ -22,6 +23,11 @@ struct Seen {
 ///
 /// With `warm` the lock was held before; else each round is the first one on its path.
 fn each(call: &str, how: &str, warm: bool) -> Seen {
+    each_after(call, how, warm, |_| ())
+}
+
+/// As `each`, with something done to the files before each round.
+fn each_after(call: &str, how: &str, warm: bool, before: impl Fn(&Place)) -> Seen {
     let mut seen = Seen::default();
     let mut victim = Victim::start();
     let mut place = Place::new();
@@ -30,6 +36,7 @@ fn each(call: &str, how: &str, warm: bool) -> Seen {
         holds(&mut victim);
     }
     for number in 1..=MOST {
+        before(&place);
         let tracer = victim.with(&place, call, how, number);
         let answer = victim.does("acquire");
         let is_granted = answer == "granted";
@@ -84,7 +91,10 @@ fn names_path_and_step(answer: &str, place: &Place) {
         .iter()
         .any(|step| answer.contains(&format!(": {step} of \"")));
     let is_own_name = answer.contains("/proc/self");
-    let has_step = has_step || answer.contains("\" cannot be a mutex: ");
+    // A record of which nobody can see what it is keeps out, and is named.
+    let has_step = has_step
+        || answer.contains("\" cannot be a mutex: ")
+        || answer.contains(".write-lock\" is busy: ");
     let has_path = answer.contains(path) || is_own_name;
     assert!(has_step && has_path, "{answer}");
 }
@@ -93,12 +103,12 @@ fn names_path_and_step(answer: &str, place: &Place) {
 /// again is a file too many, and nothing more.
 #[track_caller]
 fn nothing_is_left(place: &Place, what: &str) {
-    let could_not_remove = what.starts_with("unlink");
-    let unfinished = "app.db.write-lock.mutex.new-";
+    let could_not_remove = what.starts_with("unlink") || what.starts_with("statx");
+    let unfinished = ["app.db.write-lock.mutex.new-", "app.db.write-lock.new-"];
     let names: Vec<_> = place
         .names()
         .into_iter()
-        .filter(|name| !(could_not_remove && name.starts_with(unfinished)))
+        .filter(|name| !could_not_remove || !unfinished.iter().any(|it| name.starts_with(it)))
         .collect();
     let known = ["app.db.write-lock", "app.db.write-lock.mutex"];
     assert!(
@@ -241,4 +251,111 @@ fn the_first_acquire_on_a_path_survives_a_fault_at_each_sync_and_lock() {
     assert!(seen.faults >= 1 && seen.errors >= 1, "{seen:?}");
     let seen = each("fcntl", "error=EIO", false);
     assert!(seen.faults >= 9, "{seen:?}");
+}
+
+// C14, C42
+#[test]
+fn a_record_that_cannot_be_adopted_is_an_error_that_gives_the_lock_back() {
+    if !has_strace("calls::a_record_that_cannot_be_adopted_is_an_error_that_gives_the_lock_back") {
+        return;
+    }
+    // Longer than a record, so that it is cut too.
+    let peer = |place: &Place| {
+        let record = "{\"protocol\":2,\"pid\":1,\"token\":\"1:0:ab:1\",\"created_at_ms\":5}";
+        let other = place.record().with_extension("other");
+        fs::write(&other, format!("{record:<1500}")).unwrap();
+        fs::rename(other, place.record()).unwrap();
+    };
+    for (call, how) in [
+        ("open,openat", "error=EMFILE"),
+        ("open,openat", "error=EIO"),
+        ("ftruncate", "error=EIO"),
+        ("pread64", "error=EIO"),
+        ("statx", "error=EIO"),
+        ("pwrite64", "error=ENOSPC"),
+        ("fcntl", "error=ENOLCK"),
+    ] {
+        let seen = each_after(call, how, true, peer);
+        assert!(seen.faults >= 1, "{call} {how}: {seen:?}");
+    }
+}
+
+#[cfg(feature = "legacy-v1")]
+#[test]
+fn a_dead_claim_that_cannot_be_removed_leaves_nothing_locked() {
+    if !has_strace("calls::a_dead_claim_that_cannot_be_removed_leaves_nothing_locked") {
+        return;
+    }
+    let claim = |place: &Place| {
+        let claim = "{\"pid\":4194303,\"token\":\"old\",\"created_at_ms\":5}";
+        let other = place.record().with_extension("other");
+        fs::write(&other, claim).unwrap();
+        fs::rename(other, place.record()).unwrap();
+    };
+    for (call, how) in [
+        ("renameat2", "error=EINVAL"),
+        ("renameat2", "error=EIO"),
+        ("open,openat", "error=EMFILE"),
+        ("statx", "error=EIO"),
+    ] {
+        let seen = each_after(call, how, true, claim);
+        assert!(
+            seen.faults >= 1 && seen.errors >= 1,
+            "{call} {how}: {seen:?}"
+        );
+    }
+}
+
+/// Lets a call fail while somebody waits, or is let in.
+fn each_while_waiting(call: &str, how: &str) -> u32 {
+    const RELEASED_AFTER: Duration = Duration::from_millis(30);
+    let mut victim = Victim::start();
+    let place = Place::new();
+    victim.opens(&place);
+    holds(&mut victim);
+    let lock = LockOptions::new().open(place.database()).unwrap();
+    for number in 1..=MOST {
+        let hold = lock.acquire(WaitBudget::NOW).unwrap();
+        let tracer = victim.with(&place, call, how, number);
+        victim.order("wait");
+        let early = victim.early_answer(RELEASED_AFTER);
+        hold.release().unwrap();
+        let answer = early.unwrap_or_else(|| victim.answer());
+        let is_granted = answer == "granted";
+        let what = format!("{call}, {how}, number {number}: {answer}");
+        assert_eq!(victim.has_lock(&place.mutex()), is_granted, "{what}");
+        if is_granted {
+            let released = victim.does("release");
+            assert!(released.starts_with("Some("), "{what}: {released}");
+        } else {
+            names_path_and_step(&answer, &place);
+        }
+        let fault = tracer.end();
+        let left = victim.locks(&place.mutex());
+        assert!(left.is_empty(), "{what}: {left:?} after {fault:?}");
+        others_get_in(&place, &what);
+        if fault.is_none() {
+            assert!(is_granted, "{what}: without a fault");
+            return number - 1;
+        }
+        holds(&mut victim);
+    }
+    MOST
+}
+
+#[test]
+fn whoever_waits_survives_a_fault_at_each_call() {
+    if !has_strace("calls::whoever_waits_survives_a_fault_at_each_call") {
+        return;
+    }
+    for (call, how) in [
+        ("ppoll,poll", "error=EINTR"),
+        ("pidfd_open", "error=EMFILE"),
+        ("eventfd2", "error=EMFILE"),
+        ("clone3,clone", "error=EAGAIN"),
+        ("fcntl", "error=ENOLCK"),
+    ] {
+        let faults = each_while_waiting(call, how);
+        assert!(faults >= 1, "{call} {how}");
+    }
 }

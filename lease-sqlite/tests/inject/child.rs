@@ -1,10 +1,18 @@
 //! The process in which calls fail: this test program, run again with one test and orders to obey.
 
 use std::io::stdin;
+use std::time::Duration;
 
 use lease_sqlite::{Hold, LockOptions, WaitBudget, WriteLock};
 
 use crate::rig::{answer, is_child};
+
+fn budget(verb: &str) -> WaitBudget {
+    match verb {
+        "wait" => WaitBudget::Within(Duration::from_secs(8)),
+        _ => WaitBudget::NOW,
+    }
+}
 
 /// Runs in every test run, where it has no orders and does nothing.
 #[test]
@@ -22,7 +30,7 @@ fn obeys_orders() {
                 lock = LockOptions::new().role("child").open(rest).ok();
                 answer(if lock.is_some() { "open" } else { "closed" });
             }
-            "acquire" => match lock.as_ref().map(|lock| lock.acquire(WaitBudget::NOW)) {
+            "acquire" | "wait" => match lock.as_ref().map(|lock| lock.acquire(budget(verb))) {
                 Some(Ok(held)) => {
                     hold = Some(held);
                     answer("granted");

@@ -68,7 +68,20 @@ impl Victim {
     }
 
     pub(crate) fn does(&mut self, order: &str) -> String {
+        self.order(order);
+        self.answers.recv_timeout(BOUND).expect("an answer in time")
+    }
+
+    pub(crate) fn order(&mut self, order: &str) {
         writeln!(self.orders, "{order}").unwrap();
+    }
+
+    /// Listens for a short time.
+    pub(crate) fn early_answer(&self, time: Duration) -> Option<String> {
+        self.answers.recv_timeout(time).ok()
+    }
+
+    pub(crate) fn answer(&self) -> String {
         self.answers.recv_timeout(BOUND).expect("an answer in time")
     }
 
