@@ -27,6 +27,14 @@ pub struct Receipts<H> {
     pub missed: u64,
 }
 
+impl<H> Receipts<H> {
+    /// What a driver of its own tells whoever listens.
+    #[must_use]
+    pub const fn new(receipts: Vec<Receipt<H>>, missed: u64) -> Self {
+        Self { receipts, missed }
+    }
+}
+
 impl<H> Log<H> {
     pub(super) const fn new(most: usize) -> Self {
         Self {
@@ -75,9 +83,7 @@ impl<H> Log<H> {
     }
 
     pub(super) fn take(&mut self) -> Receipts<H> {
-        Receipts {
-            receipts: self.kept.drain(..).collect(),
-            missed: core::mem::take(&mut self.missed),
-        }
+        let missed = core::mem::take(&mut self.missed);
+        Receipts::new(self.kept.drain(..).collect(), missed)
     }
 }
