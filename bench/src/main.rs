@@ -23,6 +23,7 @@ mod report;
 mod rounds;
 mod rows;
 mod sys;
+mod telemetry;
 #[cfg(target_os = "linux")]
 mod ways;
 

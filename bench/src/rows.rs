@@ -8,6 +8,7 @@ use crate::ours::Held;
 use crate::peers;
 use crate::report::{Calls, Row};
 use crate::rounds::{Work, allocations, least, names};
+use crate::telemetry;
 #[cfg(target_os = "linux")]
 use crate::{handover, lock, process};
 
@@ -16,7 +17,7 @@ type Group = (&'static str, fn() -> Vec<Row>);
 
 /// Every group, in order.
 #[cfg(target_os = "linux")]
-pub(crate) const GROUPS: [Group; 18] = [
+pub(crate) const GROUPS: [Group; 19] = [
     MEMORY[0],
     MEMORY[1],
     MEMORY[2],
@@ -26,6 +27,7 @@ pub(crate) const GROUPS: [Group; 18] = [
     MEMORY[6],
     MEMORY[7],
     MEMORY[8],
+    MEMORY[9],
     ("b1", lock::pairs),
     ("b3", lock::first_ever),
     ("b4", lock::cold_starts),
@@ -39,9 +41,9 @@ pub(crate) const GROUPS: [Group; 18] = [
 
 /// Every group, in order: processes can be looked at on Linux only.
 #[cfg(not(target_os = "linux"))]
-pub(crate) const GROUPS: [Group; 9] = MEMORY;
+pub(crate) const GROUPS: [Group; 10] = MEMORY;
 
-const MEMORY: [Group; 9] = [
+const MEMORY: [Group; 10] = [
     ("a1", by_name),
     ("a1-ways", other_ways),
     ("a1-depth", by_depth),
@@ -50,6 +52,7 @@ const MEMORY: [Group; 9] = [
     ("a3", sweeps),
     ("a4", guards::alone),
     ("a4-handover", guards::handed_over),
+    ("t1", telemetry::looked_at),
     ("memory", memory),
 ];
 

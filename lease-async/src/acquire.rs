@@ -196,7 +196,9 @@ impl<H: Holder> Future for AcquireFuture<H> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let (front, holder) = (&this.session.front, &this.session.holder);
-        let _inside = this.told.poll(front, holder, &this.resource);
+        let Some(_inside) = this.told.poll(front, holder, &this.resource) else {
+            return this.advance(cx);
+        };
         let end = this.advance(cx);
         if let Poll::Ready(Err(error)) = &end {
             this.told.failed(&this.session.front, error);

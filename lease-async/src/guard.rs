@@ -10,7 +10,6 @@ use lease_core::{
     ResourceKey, SessionHolder,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 
 use crate::error::{LeaseError, ReleaseError};
 use crate::hold::Hold;
@@ -122,10 +121,8 @@ impl<H: Holder> LeaseGuard<H> {
     ///
     /// Dropped, the touch may have happened.
     pub async fn touch(&self) -> Result<Change, LeaseError<H>> {
-        let action = Action::Touch(self.hold.at);
-        self.hold
-            .renewal(action, telemetry::renew(&self.hold, true))
-            .await
+        self.hold.usable()?;
+        self.hold.ask(Action::Touch(self.hold.at), None).await
     }
 
     /// Renews, with an explicit term where the policy lets the request name it.
@@ -138,11 +135,9 @@ impl<H: Holder> LeaseGuard<H> {
     ///
     /// Dropped, the renewal may have happened.
     pub async fn renew(&self, ttl: Option<Duration>) -> Result<Change, LeaseError<H>> {
+        self.hold.usable()?;
         let at = self.hold.at;
-        let action = Action::Renew { at, ttl };
-        self.hold
-            .renewal(action, telemetry::renew(&self.hold, false))
-            .await
+        self.hold.ask(Action::Renew { at, ttl }, None).await
     }
 
     /// Reads back what became of an attempt that the authority left undecided.
@@ -263,14 +258,7 @@ impl<H: Holder> LeaseGuard<H> {
     /// # Cancel safety
     ///
     /// Dropped, the lease is released as by dropping the guard.
-    pub async fn release(self) -> Result<Released, ReleaseError<H>> {
-        let span = telemetry::release(&self.hold);
-        let ended = self.give_back().instrument(span.clone()).await;
-        telemetry::released(&span, &ended);
-        ended
-    }
-
-    async fn give_back(mut self) -> Result<Released, ReleaseError<H>> {
+    pub async fn release(mut self) -> Result<Released, ReleaseError<H>> {
         let hold = Arc::clone(&self.hold);
         let table = &hold.front.table;
         if let Err(error) = hold.not_lost() {
@@ -278,6 +266,7 @@ impl<H: Holder> LeaseGuard<H> {
         }
         if let Err(left) = table.begin_release(&hold) {
             self.gone = true;
+            telemetry::left(&hold);
             return Ok(Released::Depth { left });
         }
         let answer = hold.ask(Action::Release(By::Token(hold.at)), None).await;

@@ -121,27 +121,17 @@ impl<H: Holder> Hold<H> {
         note: Option<Note>,
     ) -> Result<Change, LeaseError<H>> {
         let before = self.state().undecided;
+        let span = telemetry::asks(self, &action);
         let call = self.call(action);
-        let reply = self.front.authority.call_from_front(call, note);
+        let reply = {
+            let _inside = span.enter();
+            self.front.authority.call_from_front(call, note)
+        };
         let answer = match reply {
             Reply::Ready(answer) => answer,
-            Reply::Pending(answer) => answer.await,
+            Reply::Pending(answer) => answer.instrument(span.clone()).await,
         };
-        self.take_in(answer, before)
-    }
-
-    /// Asks for a renewal, if the lease is not lost.
-    pub(crate) async fn renewal(
-        self: &Arc<Self>,
-        action: Action<H>,
-        span: Span,
-    ) -> Result<Change, LeaseError<H>> {
-        let ended = match self.usable() {
-            Ok(()) => self.ask(action, None).instrument(span.clone()).await,
-            Err(error) => Err(error),
-        };
-        telemetry::renewed(&span, &ended);
-        ended
+        self.take_in(answer, before, &span)
     }
 
     /// Shows the token to a gate.
@@ -158,6 +148,7 @@ impl<H: Holder> Hold<H> {
         self: &Arc<Self>,
         answer: Result<Outcome<H>, AuthorityError>,
         before: Option<LeaseId>,
+        span: &Span,
     ) -> Result<Change, LeaseError<H>> {
         self.front.heard.answered(&answer);
         match &answer {
@@ -172,32 +163,23 @@ impl<H: Holder> Hold<H> {
             }
             Ok(_) | Err(_) => {}
         }
-        let taken = self.take(answer);
-        if let Err(error) = &taken {
-            self.front.observer.refused(error);
-        }
-        taken
-    }
-
-    fn take(
-        self: &Arc<Self>,
-        answer: Result<Outcome<H>, AuthorityError>,
-    ) -> Result<Change, LeaseError<H>> {
-        match answer {
+        let error = match answer {
             Ok(Outcome::Granted(_, change) | Outcome::Done(change)) => {
                 self.learn(&change);
-                Ok(change)
+                telemetry::changed(span, &change);
+                return Ok(change);
             }
             Ok(Outcome::Refused(Refusal::StaleToken { .. })) => {
-                let table = &self.front.table;
-                Err(LeaseError::Lost(table.over(self, Loss::Stale)))
+                LeaseError::Lost(self.front.table.over(self, Loss::Stale))
             }
-            Ok(Outcome::Refused(refusal)) => Err(LeaseError::Refused(refusal)),
-            Ok(Outcome::Many(_)) => Err(LeaseError::Authority(AuthorityError::Unsupported(
-                "one answer to one call",
-            ))),
-            Err(error) => Err(LeaseError::Authority(error)),
-        }
+            Ok(Outcome::Refused(refusal)) => LeaseError::Refused(refusal),
+            Ok(Outcome::Many(_)) => {
+                LeaseError::Authority(AuthorityError::Unsupported("one answer to one call"))
+            }
+            Err(error) => LeaseError::Authority(error),
+        };
+        telemetry::refused(self, span, &error);
+        Err(error)
     }
 
     /// Takes in what a change says of this lease. An older one than the latest says nothing new.
@@ -395,7 +377,7 @@ impl<H: Holder> Hold<H> {
             Some(_) => Action::Check(By::Token(self.at)),
             None => Action::Touch(self.at),
         };
-        let span = telemetry::renew(self, false);
+        let span = telemetry::renew(self);
         let call = || {
             let authority = &self.front.authority;
             authority.call_from_front(self.call(action), None)
@@ -422,8 +404,7 @@ impl<H: Holder> Hold<H> {
         due: Moment,
         (answer, before): (Result<Outcome<H>, AuthorityError>, Option<LeaseId>),
     ) {
-        let ended = span.in_scope(|| self.take_in(answer, before));
-        telemetry::renewed(span, &ended);
+        let ended = span.in_scope(|| self.take_in(answer, before, span));
         telemetry::lagged(self, due, &ended);
         self.renew();
     }

@@ -343,9 +343,10 @@ impl<H: Holder> Inner<H> {
         }
         drop((parting.alarm, parting.discarded));
         // First, so that who has lost a lease knows before its successor runs. Told in the span of that one.
-        let cause = parting.served.first().cloned().unwrap_or_else(Span::none);
-        cause.in_scope(|| self.publish(mine));
-        drop((cause, parting.served));
+        let inside = parting.served.first().map(Span::enter);
+        self.publish(mine);
+        drop(inside);
+        drop(parting.served);
         for waker in parting.wakers {
             // One that panics is not to cost the next one its turn.
             drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));

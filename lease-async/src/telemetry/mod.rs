@@ -21,8 +21,8 @@ use lease_core::{Change, Code, Generation, Holder, Moment, Receipt, ResourceKey,
 pub use self::metrics::Metrics;
 pub(crate) use self::request::Request;
 pub(crate) use self::spans::{
-    Causes, dropped, fenced, holder_died, incident_closed, incident_opened, jeopardy, lost,
-    release, released, renew, renewed, verified, verify,
+    Causes, asks, changed, dropped, fenced, holder_died, incident_closed, incident_opened,
+    jeopardy, left, lost, refused, release, renew, verified, verify,
 };
 
 use self::names::Told;
@@ -117,12 +117,6 @@ impl Observer {
         if let Some(metrics) = self.metrics.get() {
             metrics.decided(self.backend, told);
         }
-    }
-
-    /// Counts an error of the authority, or its refusal.
-    #[inline]
-    pub(crate) fn refused<H: Holder>(&self, error: &LeaseError<H>) {
-        self.decided(names::lease(error));
     }
 
     /// Counts a write that a gate has turned away.

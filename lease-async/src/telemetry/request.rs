@@ -3,7 +3,7 @@
 #[cfg(feature = "metrics")]
 use std::sync::Arc;
 
-use lease_core::{Change, Detail, Holder, KeyError, ResourceKey};
+use lease_core::{Change, Code, Holder, KeyError, ResourceKey};
 use tracing::Span;
 use tracing::span::EnteredSpan;
 
@@ -14,48 +14,43 @@ use crate::hold::Hold;
 use crate::leases::Front;
 
 /// Looks on at one request.
-pub(crate) struct Request {
-    stage: Stage,
+pub(crate) struct Request(Stage);
+
+enum Stage {
+    New,
+    /// Nobody looks on.
+    Off,
+    On(Box<On>),
+    Over,
+}
+
+struct On {
     span: Span,
     #[cfg(feature = "metrics")]
     measured: Option<Measured>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    New,
-    Begun,
-    Over,
-}
-
 impl Request {
     pub(crate) const fn new() -> Self {
-        Self {
-            stage: Stage::New,
-            span: Span::none(),
-            #[cfg(feature = "metrics")]
-            measured: None,
-        }
+        Self(Stage::New)
     }
 
-    /// Enters the span of the request, which begins with the first poll.
+    /// Enters the span of the request, which begins with the first poll. `None` if nobody looks on.
     #[inline]
     pub(crate) fn poll<H: Holder>(
         &mut self,
         front: &Front<H>,
         holder: &H,
         resource: &Result<ResourceKey, KeyError>,
-    ) -> EnteredSpan {
-        if self.stage == Stage::New {
-            self.stage = Stage::Begun;
-            let resource = resource.as_ref().ok();
-            self.span = spans::acquire(front, holder, resource);
-            #[cfg(feature = "metrics")]
-            {
-                self.measured = Measured::begin(front, resource);
-            }
+    ) -> Option<EnteredSpan> {
+        if matches!(self.0, Stage::New) {
+            let on = On::begin(front, holder, resource.as_ref().ok());
+            self.0 = on.map_or(Stage::Off, |on| Stage::On(Box::new(on)));
         }
-        self.span.clone().entered()
+        match &self.0 {
+            Stage::On(on) => Some(on.span.clone().entered()),
+            Stage::New | Stage::Off | Stage::Over => None,
+        }
     }
 
     /// The request waits for somebody else.
@@ -70,7 +65,9 @@ impl Request {
     )]
     pub(crate) fn waits(&mut self) {
         #[cfg(feature = "metrics")]
-        if let Some(measured) = &mut self.measured {
+        if let Stage::On(on) = &mut self.0
+            && let Some(measured) = &mut on.measured
+        {
             measured.waits();
         }
     }
@@ -78,38 +75,33 @@ impl Request {
     /// The request is answered by this change, and `hold` is what it got.
     #[inline]
     pub(crate) fn granted<H: Holder>(&mut self, hold: &Hold<H>, change: &Change) {
-        spans::granted(&self.span, hold, change);
-        let what = names::change(change).unwrap_or((Outcome::Acquired, None));
-        if what.0 == Outcome::TakenOver {
-            let previous = match change.detail {
-                Detail::Granted { previous, .. } => previous,
-                _ => None,
-            };
-            spans::takeover(hold, change, previous.map(|token| token.generation));
+        if let Stage::On(on) = &self.0 {
+            spans::granted(&on.span, hold, change);
         }
-        self.end(what);
+        if change.code == Code::TakenOver {
+            spans::takeover(hold, change);
+        }
+        if let Some(on) = self.end() {
+            on.end(names::change(change).unwrap_or((Outcome::Acquired, None)));
+        }
     }
 
     /// The request got nothing.
     pub(crate) fn failed<H: Holder>(&mut self, front: &Front<H>, error: &AcquireError<H>) {
-        spans::not_granted(&self.span, error);
         let what = names::acquire(error);
         if let AcquireError::Refused(_) | AcquireError::Authority(_) = error {
             front.observer.decided(what);
         }
-        self.end(what);
+        if let Some(on) = self.end() {
+            spans::not_granted(&on.span, error);
+            on.end(what);
+        }
     }
 
-    #[inline]
-    #[cfg_attr(
-        not(feature = "metrics"),
-        expect(unused_variables, reason = "the span was told already")
-    )]
-    fn end(&mut self, what: Told) {
-        self.stage = Stage::Over;
-        #[cfg(feature = "metrics")]
-        if let Some(measured) = self.measured.take() {
-            measured.end(what);
+    fn end(&mut self) -> Option<Box<On>> {
+        match core::mem::replace(&mut self.0, Stage::Over) {
+            Stage::On(on) => Some(on),
+            Stage::New | Stage::Off | Stage::Over => None,
         }
     }
 }
@@ -117,10 +109,43 @@ impl Request {
 impl Drop for Request {
     /// Whoever asked does not want it any more.
     fn drop(&mut self) {
-        if self.stage == Stage::Begun {
+        if let Some(on) = self.end() {
             let what = (Outcome::Cancelled, Some(Reason::Dropped));
-            spans::told(&self.span, what);
-            self.end(what);
+            spans::told(&on.span, what);
+            on.end(what);
+        }
+    }
+}
+
+impl On {
+    #[inline]
+    fn begin<H: Holder>(
+        front: &Front<H>,
+        holder: &H,
+        resource: Option<&ResourceKey>,
+    ) -> Option<Self> {
+        let span = spans::acquire(front, holder, resource);
+        #[cfg(feature = "metrics")]
+        let measured = Measured::begin(front, resource);
+        #[cfg(feature = "metrics")]
+        let on = !span.is_disabled() || measured.is_some();
+        #[cfg(not(feature = "metrics"))]
+        let on = !span.is_disabled();
+        on.then_some(Self {
+            span,
+            #[cfg(feature = "metrics")]
+            measured,
+        })
+    }
+
+    #[cfg_attr(
+        not(feature = "metrics"),
+        expect(unused_variables, reason = "the span was told already")
+    )]
+    fn end(self, what: Told) {
+        #[cfg(feature = "metrics")]
+        if let Some(measured) = self.measured {
+            measured.end(what);
         }
     }
 }

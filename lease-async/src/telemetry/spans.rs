@@ -7,15 +7,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use lease_core::{
-    Change, Fenced, Generation, Holder, Lease, Question, Refusal, ResourceKey, SessionHolder,
-    Verdict, WaiterId,
+    Action, Change, Detail, Fenced, Generation, Holder, Lease, Question, Refusal, ResourceKey,
+    SessionHolder, Verdict, WaiterId,
 };
 use tracing::field::{Empty, display};
 use tracing::{Level, Span};
 
 use super::names::{self, Outcome, Reason, TARGET, Told, attribute as a, event, span};
-use crate::error::{AcquireError, LeaseError, ReleaseError};
-use crate::guard::Released;
+use crate::error::{AcquireError, LeaseError};
 use crate::hold::Hold;
 use crate::incidents::{Closed, Incident};
 use crate::leases::Front;
@@ -23,7 +22,7 @@ use crate::standing::Loss;
 
 /// Whether anybody may be looking on.
 pub(super) fn enabled() -> bool {
-    tracing::enabled!(target: TARGET, Level::INFO)
+    tracing::enabled!(target: TARGET, Level::WARN)
 }
 
 /// What is known of a holder beyond its kind.
@@ -121,20 +120,34 @@ macro_rules! about {
     };
 }
 
+/// The span of what is asked about a lease; none for what has none.
+#[inline]
+pub(crate) fn asks<H: Holder>(hold: &Hold<H>, action: &Action<H>) -> Span {
+    match action {
+        // Where it shows progress it may be one of many.
+        Action::Touch(_) => about!(Level::DEBUG, span::RENEW, hold),
+        Action::Renew { .. } => renew(hold),
+        Action::Release(_) => release(hold),
+        _ => Span::none(),
+    }
+}
+
 /// The span of a release.
 #[inline]
 pub(crate) fn release<H: Holder>(hold: &Hold<H>) -> Span {
     about!(Level::INFO, span::RELEASE, hold)
 }
 
-/// The span of a renewal; of a touch where it may be one of many.
+/// The span of a renewal.
 #[inline]
-pub(crate) fn renew<H: Holder>(hold: &Hold<H>, touch: bool) -> Span {
-    if touch {
-        about!(Level::DEBUG, span::RENEW, hold)
-    } else {
-        about!(Level::INFO, span::RENEW, hold)
-    }
+pub(crate) fn renew<H: Holder>(hold: &Hold<H>) -> Span {
+    about!(Level::INFO, span::RENEW, hold)
+}
+
+/// One guard fewer, and the lease stays.
+#[inline]
+pub(crate) fn left<H: Holder>(hold: &Hold<H>) {
+    told(&release(hold), (Outcome::DepthReleased, None));
 }
 
 /// What a takeover rests on.
@@ -146,10 +159,14 @@ pub(super) struct Proof {
 }
 
 /// The takeover that answers the request whose span is entered.
-pub(super) fn takeover<H: Holder>(hold: &Hold<H>, change: &Change, previous: Option<Generation>) {
+pub(super) fn takeover<H: Holder>(hold: &Hold<H>, change: &Change) {
     if !enabled() {
         return;
     }
+    let previous = match change.detail {
+        Detail::Granted { previous, .. } => previous.map(|token| token.generation),
+        _ => None,
+    };
     let proof = hold.front.observer.take_proof(hold.at.token.generation);
     let span = about!(
         Level::INFO,
@@ -217,7 +234,8 @@ fn receipt(span: &Span, change: &Change) {
 }
 
 /// What the authority did.
-fn changed(span: &Span, change: &Change) {
+#[inline]
+pub(crate) fn changed(span: &Span, change: &Change) {
     if span.is_disabled() {
         return;
     }
@@ -254,35 +272,13 @@ fn refusal<H: Holder>(span: &Span, refusal: &Refusal<H>) {
     }
 }
 
-fn failed<H: Holder>(span: &Span, error: &LeaseError<H>) {
-    told(span, names::lease(error));
+/// The authority refused, or gave no answer.
+pub(crate) fn refused<H: Holder>(hold: &Hold<H>, span: &Span, error: &LeaseError<H>) {
+    let what = names::lease(error);
+    told(span, what);
+    hold.front.observer.decided(what);
     if let LeaseError::Refused(refused) = error {
         refusal(span, refused);
-    }
-}
-
-/// How a renewal ended.
-#[inline]
-pub(crate) fn renewed<H: Holder>(span: &Span, ended: &Result<Change, LeaseError<H>>) {
-    if span.is_disabled() {
-        return;
-    }
-    match ended {
-        Ok(change) => changed(span, change),
-        Err(error) => failed(span, error),
-    }
-}
-
-/// How a release ended.
-#[inline]
-pub(crate) fn released<H: Holder>(span: &Span, ended: &Result<Released, ReleaseError<H>>) {
-    if span.is_disabled() {
-        return;
-    }
-    match ended {
-        Ok(Released::Lease(change)) => changed(span, change),
-        Ok(Released::Depth { .. }) => told(span, (Outcome::DepthReleased, None)),
-        Err(refused) => failed(span, &refused.error),
     }
 }
 
