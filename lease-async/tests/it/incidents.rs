@@ -236,6 +236,23 @@ async fn ten_thousand_idle_leases_cost_one_alarm() {
 }
 
 #[tokio::test]
+async fn what_never_is_an_incident_costs_no_alarm() {
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let rig = Rig::over(clock, |memory| {
+        let never = IncidentPolicy::new(Duration::MAX, Duration::MAX);
+        Leases::new(memory).unwrap().with_incidents(never)
+    });
+    let session = rig.connect("a");
+    let guard = ask(&session).await.unwrap();
+    let operation = guard.begin().await.unwrap();
+    assert_eq!(rig.clock.armed(), 0);
+    rig.clock.advance(HOLD * 1_000_000);
+    assert_eq!(rig.leases.health().incidents, 0);
+    drop((operation, guard, session));
+    rig.assert_empty();
+}
+
+#[tokio::test]
 async fn a_slow_listener_is_told_how_many_incidents_it_missed() {
     let (rig, mut incidents) = watched();
     let session = rig.connect("a");
