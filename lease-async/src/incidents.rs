@@ -561,3 +561,27 @@ impl<H: Holder> fmt::Debug for Watch<H> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use super::IncidentPolicy;
+    use crate::{Leases, ManualClock, Memory, Moment};
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_what_has_ended() {
+        let clock = ManualClock::new(Moment::ZERO);
+        let memory = Memory::builder().clock(clock).build().unwrap();
+        let leases = Leases::new(memory).unwrap();
+        let leases = leases.with_incidents(IncidentPolicy::default());
+        let session = leases.connect("a").unwrap();
+        let guard = session.acquire("docs").await.unwrap();
+        let front = guard.hold().front.clone();
+        let watch = front.watch.get().unwrap();
+        let operation = guard.begin().await.unwrap();
+        assert_eq!(watch.state().leases.len(), 1);
+        drop(session);
+        assert_eq!(watch.state().leases.len(), 1);
+        drop(operation);
+        assert_eq!(watch.state().leases.len(), 0);
+    }
+}
