@@ -564,3 +564,42 @@ fn a_request_that_is_taken_back_is_not_served_first() {
     assert_eq!(answers(&mut rig), [(late, Err(Code::WaitTimedOut))]);
     assert_eq!(rig.view("k").holder, mcp());
 }
+
+#[test]
+fn a_freed_key_goes_past_a_waiter_for_all_of_it_that_waits_for_the_same_writer() {
+    let mut rig = Rig::sessions();
+    rig.holds("p/c", &inp());
+    let freed = rig.granted("p/d", &mcp()).at;
+    rig.queue("p", &oth(), Wait::Forever);
+    let passes = rig.queue("p/d", &inp(), Wait::Forever);
+    rig.release("p/d", freed).change();
+    // It waits behind nobody: who is in front of it waits for its own lease.
+    let settled = rig.settled().expect("it can go");
+    assert_eq!(settled.waiter, passes);
+    assert!(settled.outcome.is_ok(), "{settled:?}");
+}
+
+#[test]
+fn a_freed_key_goes_past_a_waiter_for_all_of_it_of_the_same_writer() {
+    let mut rig = Rig::sessions();
+    rig.holds("p/c", &inp());
+    let freed = rig.granted("p/d", &mcp()).at;
+    rig.queue("p", &oth(), Wait::Forever);
+    let passes = rig.queue("p/d", &oth(), Wait::Forever);
+    rig.release("p/d", freed).change();
+    let settled = rig.settled().expect("it can go");
+    assert_eq!(settled.waiter, passes);
+    assert!(settled.outcome.is_ok(), "{settled:?}");
+}
+
+#[test]
+fn a_freed_key_goes_to_nobody_behind_a_waiter_for_all_of_it() {
+    let mut rig = Rig::sessions();
+    rig.holds("p/c", &inp());
+    let freed = rig.granted("p/d", &mcp()).at;
+    rig.queue("p", &oth(), Wait::Forever);
+    rig.queue("p/d", &who("ag-9", "s-9"), Wait::Forever);
+    rig.release("p/d", freed).change();
+    assert!(rig.settled().is_none());
+    assert_eq!(rig.registry.waiting(), 2);
+}
