@@ -590,3 +590,23 @@ fn a_registry_that_keeps_no_receipts_keeps_none() {
     assert_eq!(rig.receipts, []);
     assert_eq!(rig.registry.last_major(), 2);
 }
+
+#[test]
+fn receipts_are_there_until_they_are_taken() {
+    let authority = AuthorityId::from_bytes([0xA1; 16]);
+    let mut registry = Registry::new(authority, session_ttl()).with_receipts(1);
+    let mut draw = || LeaseId::from_bytes([1; 16]);
+    let mut turn = Turn::new(Seen::at(ms(T0)), &mut draw);
+    let call = |name, action| Call {
+        resource: Some(key(name)),
+        action,
+        wait: Wait::No,
+    };
+    assert!(!registry.has_receipts());
+    drop(registry.call(&call("a", acquire(mcp(), None)), &mut turn));
+    assert!(registry.has_receipts());
+    drop(registry.call(&call("a", acquire(mcp(), None)), &mut turn));
+    let taken = registry.take_receipts();
+    assert_eq!((taken.receipts.len(), taken.missed), (1, 1));
+    assert!(!registry.has_receipts());
+}

@@ -603,3 +603,16 @@ fn a_freed_key_goes_to_nobody_behind_a_waiter_for_all_of_it() {
     assert!(rig.settled().is_none());
     assert_eq!(rig.registry.waiting(), 2);
 }
+
+#[test]
+fn a_freed_key_goes_past_a_waiter_for_another_part_of_it() {
+    let mut rig = Rig::sessions();
+    let freed = rig.granted("p", &inp()).at;
+    rig.holds("p/a/x", &inp());
+    rig.queue("p/a", &oth(), Wait::Forever);
+    let passes = rig.queue("p/b", &mcp(), Wait::Forever);
+    rig.release("p", freed).change();
+    let settled = rig.settled().expect("it can go");
+    assert_eq!(settled.waiter, passes);
+    assert!(settled.outcome.is_ok(), "{settled:?}");
+}
