@@ -72,17 +72,17 @@ fn other_ways() -> Vec<Row> {
         let mut floor = |count| floor.others(count);
         let mut ours = |count| ours.others(count);
         let name = format!("a1 release, then acquire another name, n = {n}");
-        rows.push(way(name, &mut floor, &mut ours));
+        rows.push(way(n, name, &mut floor, &mut ours));
     }
     let (mut floor, mut ours) = (Table::new(names(1_000, 1)), Held::new(names(1_000, 1)));
     let mut ours = |count| ours.call_cycle(count);
     let name = "a1 acquire + release as calls, n = 1000".to_owned();
-    rows.push(way(name, &mut floor, &mut ours));
+    rows.push(way(1_000, name, &mut floor, &mut ours));
     rows
 }
 
-fn way(name: String, floor: &mut dyn Work, ours: &mut dyn Work) -> Row {
-    let figures = least(100_000, &mut [&mut *floor, &mut *ours]);
+fn way(n: usize, name: String, floor: &mut dyn Work, ours: &mut dyn Work) -> Row {
+    let figures = least(units(n), &mut [&mut *floor, &mut *ours]);
     Row {
         name,
         ours: figures[1],
@@ -100,7 +100,8 @@ fn by_depth() -> Vec<Row> {
 }
 
 fn units(n: usize) -> u64 {
-    if n >= 100_000 { 300_000 } else { 100_000 }
+    // Few names are met several times a round, so that they are as warm as they can be.
+    if n >= 100_000 { 300_000 } else { 1_000_000 }
 }
 
 /// Acquire and release by name, with `n` names held.
@@ -156,7 +157,7 @@ fn by_token() -> Vec<Row> {
         .collect();
     let mut works: Vec<&mut dyn Work> = vec![&mut floor];
     works.extend(verb.iter_mut().map(|work| work as &mut dyn Work));
-    let figures = least(200_000, &mut works);
+    let figures = least(2_000_000, &mut works);
     verb.iter_mut()
         .zip(verbs)
         .zip(&figures[1..])

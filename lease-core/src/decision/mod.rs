@@ -181,15 +181,14 @@ impl<'a, H: Holder> Case<'a, H> {
         if self.scene.due.is_empty() {
             return Vec::new();
         }
-        let mut ended: Vec<_> = self
-            .scene
-            .due
-            .iter()
-            .take(SWEEP_LEASES)
-            .filter_map(|(key, cell)| cell.lease().map(|lease| (*key, lease)))
-            .filter(|(_, lease)| lease.lapsed(now))
-            .map(|(key, lease)| self.reclaimed(key, lease, observed_by))
-            .collect();
+        let due = self.scene.due.iter().take(SWEEP_LEASES);
+        // An ending is big, and mostly all of them end.
+        let mut ended = Vec::with_capacity(due.len());
+        ended.extend(
+            due.filter_map(|(key, cell)| cell.lease().map(|lease| (*key, lease)))
+                .filter(|(_, lease)| lease.lapsed(now))
+                .map(|(key, lease)| self.reclaimed(key, lease, observed_by)),
+        );
         sort(&mut ended);
         ended
     }
