@@ -127,7 +127,7 @@ impl Held {
     }
 
     /// Uses a verb of the bearer of a token.
-    #[inline]
+    #[inline(always)]
     fn bear<T>(
         &mut self,
         at: usize,

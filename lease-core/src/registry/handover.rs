@@ -84,7 +84,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         if due.is_empty() {
             return swept;
         }
-        let cells = self.store.at(due.values().copied());
+        let cells = self.store.at(due.iter().map(|(_, place)| *place));
         let scene = Scene {
             own: None,
             near: &[],
@@ -92,7 +92,10 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             due: &cells,
         };
         let mut plan = sweep(&self.policy, &scene, action, &turn.seen);
-        plan.locate(|token| due.get(&token.generation).copied().map(Slot::new));
+        plan.locate(|token| {
+            let at = due.binary_search_by_key(&token.generation, |(generation, _)| *generation);
+            due.get(at.ok()?).map(|(_, place)| Slot::new(*place))
+        });
         if !self.queue.is_empty() {
             causes.extend(plan.freed().cloned().map(Cause::Freed));
         }

@@ -612,8 +612,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     ///
     /// Looks at no more than twice as many timers a call; a touched lease only gets its timer set
     /// anew, and one with operations in flight gets none until the last one ends.
-    pub(super) fn take_due(&mut self, now: Moment) -> BTreeMap<Generation, u32> {
-        let mut due = BTreeMap::new();
+    pub(super) fn take_due(&mut self, now: Moment) -> Vec<(Generation, u32)> {
+        let mut due = Vec::new();
         for _ in 0..SWEEP_LEASES.saturating_mul(2) {
             if due.len() >= SWEEP_LEASES {
                 break;
@@ -627,13 +627,14 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             node.timed = false;
             match &node.cell.lease {
                 Some(lease) if lease.lapsed(now) => {
-                    due.insert(lease.token.generation, place);
+                    due.push((lease.token.generation, place));
                 }
                 Some(_) => self.time(place),
                 None => {}
             }
         }
-        self.fetch(due.values().copied());
+        due.sort_unstable();
+        self.fetch(due.iter().map(|(_, place)| *place));
         due
     }
 
@@ -655,15 +656,14 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// Sets a timer for the lease at `place`, if it needs one and none is set.
     #[inline]
     fn time(&mut self, place: u32) {
-        let Some(node) = self.node_mut(place) else {
+        let Some(node) = self.node_mut(place).filter(|node| !node.timed) else {
             return;
         };
         let Some(lease) = node.cell.lease.as_ref() else {
             return;
         };
         let Some(expires) = lease.expires else { return };
-        let ends = lease.terms.on_expiry() == OnExpiry::EndIfIdle && lease.ops.is_empty();
-        if ends && !node.timed {
+        if lease.terms.on_expiry() == OnExpiry::EndIfIdle && lease.ops.is_empty() {
             node.timed = true;
             self.expiry.push(expires, place);
         }
