@@ -5,7 +5,7 @@
 //! nothing that does not overlap it. An ancestor's text is a slice of the key of a descendant, so
 //! nodes cost no text of their own.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
