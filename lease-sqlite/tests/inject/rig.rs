@@ -7,7 +7,7 @@
 )]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -118,32 +118,41 @@ impl Victim {
     pub(crate) fn with(&self, place: &Place, call: &str, how: &str, number: u32) -> Tracer {
         let log = place.directory.join("log");
         let pid = self.child.id().to_string();
-        let tracer = Command::new("strace")
-            .args(["-f", "-qq", "-p", &pid, "-o"])
+        let mut tracer = Command::new("strace")
+            .args(["-f", "-p", &pid, "-o"])
             .arg(&log)
             .args(["-e", &format!("trace={call}")])
             .args(["-e", &format!("inject={call}:{how}:when={number}")])
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        let said = lines(tracer.stderr.take().unwrap());
         let tracer = Tracer { tracer, log };
+        // It says so once it has stopped every thread. The kernel names it as the tracer before that, and
+        // a call that is made in between is not counted.
         let end = Instant::now() + BOUND;
-        while !self.is_traced() {
-            assert!(Instant::now() < end, "strace does not come to {call}");
-            std::thread::sleep(Duration::from_millis(1));
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let line = said.recv_timeout(left);
+            let line =
+                line.unwrap_or_else(|error| panic!("strace does not come to {call}: {error}"));
+            if line.contains(&format!("Process {pid} attached")) {
+                return tracer;
+            }
         }
-        tracer
     }
+}
 
-    /// Whether every thread is traced.
-    fn is_traced(&self) -> bool {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        tasks.filter_map(Result::ok).all(|task| {
-            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-            !status.contains("TracerPid:\t0")
-        })
-    }
+/// Listens to the end, so that whoever speaks is never held up.
+fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, said) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let _unheard = sender.send(line);
+        }
+    });
+    said
 }
 
 impl Drop for Victim {
