@@ -60,6 +60,16 @@ pub enum AcquireError {
     /// Somebody else holds the lock or has a claim. Retry: later.
     #[error("{0}")]
     Busy(Box<Busy>),
+    /// Waiting for the lock is forbidden on this thread. Retry: as a task, on a thread that may block, or
+    /// under an [`AllowBlocking`](crate::AllowBlocking).
+    #[error(
+        "waiting for write lock {lock_path:?} is forbidden on this thread: \
+         await `acquire_async`, go to a thread that may block, or lift it by name with `AllowBlocking`"
+    )]
+    Forbidden {
+        /// Which.
+        lock_path: PathBuf,
+    },
     /// This is a forked child, and the lock belongs to its parent. Retry: with a lock opened here.
     #[error("write lock {lock_path:?} was opened by the process that this one was forked from")]
     Forked {
@@ -112,7 +122,8 @@ impl AcquireError {
         match self {
             Self::Busy(_) => Some(Code::WriteLockBusy),
             Self::LockState { .. } => Some(Code::LockState),
-            Self::Forked { .. }
+            Self::Forbidden { .. }
+            | Self::Forked { .. }
             | Self::Io { .. }
             | Self::NotAMutex { .. }
             | Self::Sqlite { .. } => None,
@@ -161,6 +172,8 @@ pub enum Step {
     Commit,
     /// SQLite said that the kernel lock was given back, and the kernel had it still.
     Unlock,
+    /// The thread that waits for tasks was being started.
+    Wait,
 }
 
 impl std::fmt::Display for Step {
@@ -174,6 +187,7 @@ impl std::fmt::Display for Step {
             Self::Write => "write",
             Self::Commit => "commit",
             Self::Unlock => "unlock",
+            Self::Wait => "wait",
         })
     }
 }

@@ -18,7 +18,8 @@ use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Batch, Connection, Params, Row, Statement, ffi};
 
 use crate::error::{AcquireError, GuardError, OpenError, ReleaseError, SqliteError};
-use crate::hold::Hold;
+use crate::forbid;
+use crate::hold::{Hold, Lane};
 use crate::lock::WriteLock;
 use crate::options::LockOptions;
 use crate::sys::{Image, Native};
@@ -267,7 +268,11 @@ impl Guarded {
     fn hold(&self) -> Result<(), GuardError> {
         let mut watch = self.watch();
         if watch.hold.is_none() {
-            watch.hold = Some(self.lock.acquire(self.budget).map_err(GuardError::Lock)?);
+            // Whatever the budget: a write waits for the disk, and for whoever reads the database.
+            forbid::check(self.lock.lock_path()).map_err(GuardError::Lock)?;
+            let own = Lane::of_this_thread();
+            let hold = self.lock.acquire_checked(&own, self.budget);
+            watch.hold = Some(hold.map_err(GuardError::Lock)?);
         }
         let checked = watch.hold.as_ref().map_or(Ok(()), Hold::check);
         checked.map_err(GuardError::Lost)

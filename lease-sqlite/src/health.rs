@@ -12,6 +12,7 @@ use lease_core::{BusyReason, Code};
 use lease_procfs::Pid;
 
 use crate::busy::{Adopted, Signed};
+use crate::forbid::Blocking;
 use crate::hold::Granted;
 use crate::record::LastWriter;
 use crate::sweep::Swept;
@@ -127,6 +128,8 @@ pub struct Health {
     pub locks: usize,
     /// How many entries the present hold of this process has; 0 if it does not hold.
     pub depth: u32,
+    /// Who waited, or wanted to wait, where that is forbidden; of this process, at whatever lock.
+    pub blocking: Blocking,
 }
 
 /// Told of every event.

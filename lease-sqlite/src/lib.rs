@@ -50,6 +50,7 @@
 //!
 //! | feature | adds |
 //! | --- | --- |
+//! | `async` | [`WriteLock`]`::acquire_async`: the lock for tasks, on whatever executor |
 //! | `bundled` (default) | SQLite, compiled in |
 //! | `legacy-v1` | claims of protocol 1 are judged; without it they keep everybody out |
 //! | `test-util` | fault points, and the parser of records |
@@ -69,6 +70,7 @@ mod error;
 mod fault;
 mod fence;
 mod files;
+mod forbid;
 mod gate;
 mod guarded;
 mod health;
@@ -100,6 +102,7 @@ pub use error::{
 };
 #[cfg(feature = "test-util")]
 pub use fault::FaultPoint;
+pub use forbid::{AllowBlocking, AllowedSite, Blocking, ForbidBlocking};
 pub use guarded::{Guarded, GuardedStatement, GuardedTransaction};
 pub use health::{Happening, Health, Incident, LockEvent};
 pub use hold::{BudgetPause, Granted, Hold, Lane, Released};

@@ -11,6 +11,9 @@ pub const RECORD_READ_BYTES: usize = 65_536;
 /// Characters of a purpose.
 pub const PURPOSE_CHARACTERS: usize = 80;
 
+/// How many places that are allowed to block are listed by name.
+pub const ALLOWED_SITES: usize = 64;
+
 /// How long to wait between two attempts, unless told otherwise.
 pub const POLL: Duration = Duration::from_millis(25);
 

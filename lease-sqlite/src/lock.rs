@@ -12,6 +12,7 @@ use crate::error::{AcquireError, OpenError};
 #[cfg(feature = "test-util")]
 use crate::fault::FaultPoint;
 use crate::fence;
+use crate::forbid::{self, Blocking};
 #[cfg(feature = "test-util")]
 use crate::health::Incidents;
 use crate::health::{Happening, Health};
@@ -62,6 +63,8 @@ impl WriteLock {
     /// # Errors
     ///
     /// [`AcquireError::Busy`] at the end of the budget; every other variant at once.
+    /// [`AcquireError::Forbidden`] where waiting is forbidden ([`ForbidBlocking`](crate::ForbidBlocking)),
+    /// unless the budget is [`WaitBudget::NOW`].
     pub fn acquire(&self, budget: WaitBudget) -> Result<Hold, AcquireError> {
         self.acquire_on(&Lane::of_this_thread(), budget)
     }
@@ -72,7 +75,91 @@ impl WriteLock {
     ///
     /// As [`acquire`](Self::acquire).
     pub fn acquire_on(&self, lane: &Lane, budget: WaitBudget) -> Result<Hold, AcquireError> {
+        if budget != WaitBudget::NOW {
+            forbid::check(self.lock_path())?;
+        }
+        self.acquire_checked(lane, budget)
+    }
+
+    /// Takes the lock where it is known that this thread may wait for it.
+    pub(crate) fn acquire_checked(
+        &self,
+        lane: &Lane,
+        budget: WaitBudget,
+    ) -> Result<Hold, AcquireError> {
         wait::acquire(&self.shared, &self.settings, lane, budget)
+    }
+
+    /// Takes the lock for this call, waiting as a task does: no thread of the executor is blocked, and
+    /// any executor will do.
+    ///
+    /// Each call is a [`Lane`] of its own. So it waits for every other hold of this process too, also
+    /// one of the same task or thread: whoever has a hold enters it with [`Hold::again`]. The hold may
+    /// go to any thread, and dropping it does not wait.
+    ///
+    /// The budget counts from the first poll. A task stands in the line of its process from the poll
+    /// that finds the lock taken. Observers may hear of what happens on a thread of this crate, which
+    /// they must not block.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`AcquireError::Io`] at [`Step::Wait`](crate::Step::Wait) if
+    /// the thread that waits for tasks cannot be started.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future takes the request back; a grant that comes all the same is given back. It
+    /// may take a moment until nothing is left of it, and nobody has to wait for that.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// use lease_sqlite::{ForbidBlocking, WaitBudget, WriteLock};
+    ///
+    /// # let directory = std::env::temp_dir().join(format!("lease-sqlite-async-{:?}", std::thread::current().id()));
+    /// # std::fs::create_dir_all(&directory)?;
+    /// # let database = directory.join("app.db");
+    /// let lock = WriteLock::open(&database)?;
+    /// let five_seconds = WaitBudget::Within(Duration::from_secs(5));
+    /// let hold = lock.acquire_async(five_seconds).await?;
+    /// // .. write, on a thread that may wait for the disk ..
+    /// hold.release()?;
+    ///
+    /// // A thread that serves many must not wait for the lock in the other way.
+    /// let mark = ForbidBlocking::on_this_thread();
+    /// assert!(lock.acquire(five_seconds).is_err());
+    /// # drop(mark);
+    /// # std::fs::remove_dir_all(&directory)?;
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    #[cfg(feature = "async")]
+    pub async fn acquire_async(&self, budget: WaitBudget) -> Result<Hold, AcquireError> {
+        self.acquire_async_on(&Lane::new(), budget).await
+    }
+
+    /// Takes the lock for a lane as [`acquire_async`](Self::acquire_async) does, or enters that lane's
+    /// hold again.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_async`](Self::acquire_async).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`acquire_async`](Self::acquire_async).
+    #[cfg(feature = "async")]
+    pub async fn acquire_async_on(
+        &self,
+        lane: &Lane,
+        budget: WaitBudget,
+    ) -> Result<Hold, AcquireError> {
+        wait::front::acquire(&self.shared, &self.settings, lane, budget).await
     }
 
     /// Reads who held the lock last. That is a name plate: it does not say that anybody holds it.
@@ -109,6 +196,7 @@ impl WriteLock {
                 last_event,
                 locks: 0,
                 depth: 0,
+                blocking: Blocking::of_this_process(),
             };
         }
         let state = self.shared.state();
@@ -119,6 +207,7 @@ impl WriteLock {
             last_event,
             locks: state.locks,
             depth: state.depth(),
+            blocking: Blocking::of_this_process(),
         }
     }
 

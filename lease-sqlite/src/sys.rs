@@ -19,6 +19,8 @@ use rusqlite::{Connection, ffi};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::PidfdFlags;
+#[cfg(feature = "async")]
+use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::files::{FileId, look_at, read_start};
 
@@ -129,6 +131,11 @@ impl Bell {
         let _written = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
+    #[cfg(feature = "async")]
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
     pub(crate) fn quiet(&self) {
         // It fails when it does not ring.
         let _read = rustix::io::read(&self.0, &mut [0; size_of::<u64>()]);
@@ -153,6 +160,14 @@ pub(crate) fn wait_any(bell: Option<&Bell>, process: Option<&OwnedFd>, time: Dur
     let mut events: Vec<_> = waited.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     // A signal ends it early, and whoever waits looks again.
     poll(&mut events, Some(&timeout)) != Ok(0)
+}
+
+/// Registers a descriptor with the reactor of the runtime that is entered.
+#[cfg(feature = "async")]
+pub(crate) fn readable(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<BorrowedFd<'_>>> {
+    // SAFETY: it is one descriptor, open as long as it is borrowed.
+    let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    registered.map_err(|refused| refused.into_parts().1)
 }
 
 /// Returns the number of this process in its own pid namespace.
@@ -574,6 +589,11 @@ impl<T> Native<T> {
             image: Image::present(),
         }
     }
+
+    /// Tells whether this process made it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.image == Image::present()
+    }
 }
 
 impl<T> Deref for Native<T> {
@@ -592,7 +612,7 @@ impl<T> DerefMut for Native<T> {
 
 impl<T> Drop for Native<T> {
     fn drop(&mut self) {
-        if self.image == Image::present() {
+        if self.is_own() {
             // SAFETY: it is dropped here and nowhere else, and `self` ends with this call.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }

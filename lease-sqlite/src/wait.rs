@@ -1,8 +1,13 @@
 //! Waiting: one deadline, whatever is in the way, and a last attempt at it.
 
+#[cfg(feature = "async")]
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+#[cfg(feature = "async")]
+use std::task::Waker;
 use std::time::Duration;
 
 use lease_core::BusyReason;
@@ -22,6 +27,10 @@ use crate::options::Settings;
 use crate::outlook::Outlook;
 use crate::state::{Attempt, InTheWay, Manner, Request};
 use crate::sys::{self, KernelLook};
+
+#[cfg(feature = "async")]
+#[path = "front.rs"]
+pub(crate) mod front;
 
 /// How long a caller is ready to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +71,18 @@ pub(crate) struct Line {
 struct Queue {
     next: u64,
     waiting: VecDeque<u64>,
+    /// Of those who wait for their turn and have no thread.
+    #[cfg(feature = "async")]
+    wakers: BTreeMap<u64, Waker>,
+}
+
+#[cfg(feature = "async")]
+impl Queue {
+    /// Takes the waker of whoever is first.
+    fn next_waker(&mut self) -> Option<Waker> {
+        let first = self.waiting.front()?;
+        self.wakers.remove(first)
+    }
 }
 
 impl Line {
@@ -93,29 +114,37 @@ impl Line {
 }
 
 /// A place in the line, left when it is dropped.
-struct Place<'a> {
-    line: &'a Line,
+struct Place {
+    shared: Arc<Shared>,
     number: u64,
 }
 
-impl<'a> Place<'a> {
-    fn join(line: &'a Line) -> Self {
-        let mut queue = line.queue();
+impl Place {
+    fn join(shared: &Arc<Shared>) -> Self {
+        let mut queue = shared.line.queue();
         let number = queue.next;
         queue.next = number.saturating_add(1);
         queue.waiting.push_back(number);
-        Self { line, number }
+        drop(queue);
+        Self {
+            shared: Arc::clone(shared),
+            number,
+        }
+    }
+
+    fn line(&self) -> &Line {
+        &self.shared.line
     }
 
     fn is_first(&self) -> bool {
-        self.line.queue().waiting.front() == Some(&self.number)
+        self.line().queue().waiting.front() == Some(&self.number)
     }
 
     /// Waits until everybody ahead is gone, or the time is over. Returns whether it is first.
     fn wait_turn(&self, time: Option<Duration>) -> bool {
         let is_later = |queue: &mut Queue| queue.waiting.front() != Some(&self.number);
-        let queue = self.line.queue();
-        let moved = &self.line.moved;
+        let queue = self.line().queue();
+        let moved = &self.line().moved;
         let mut queue = match time {
             Some(time) => {
                 let outcome = moved.wait_timeout_while(queue, time, is_later);
@@ -130,30 +159,65 @@ impl<'a> Place<'a> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Place {
     fn drop(&mut self) {
-        let mut queue = self.line.queue();
+        let mut queue = self.line().queue();
         let was_first = queue.waiting.front() == Some(&self.number);
         queue.waiting.retain(|number| *number != self.number);
         if was_first
             && queue.waiting.is_empty()
-            && let Some(doorman) = self.line.doorman()
+            && let Some(doorman) = self.line().doorman()
         {
             // Before anybody else can join, and send it out again.
             doorman.dismiss();
         }
+        #[cfg(feature = "async")]
+        let own = queue.wakers.remove(&self.number);
+        #[cfg(feature = "async")]
+        let next = queue.next_waker();
         drop(queue);
-        self.line.moved.notify_all();
+        self.line().moved.notify_all();
+        #[cfg(feature = "async")]
+        {
+            next.into_iter().for_each(Waker::wake);
+            // It may own things that take locks when they go.
+            drop(own);
+        }
     }
 }
 
 /// Why a wait outside ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sign {
-    /// It is our turn, or nobody tells us when it is.
+    /// Nobody tells us when it is our turn.
     Try,
+    /// It is our turn.
+    Passed,
     /// Something happened, or nothing for a beat. The gate is still shut.
     Look,
+}
+
+/// What the first in line waits for, outside of this process.
+struct Outside {
+    hears_bell: bool,
+    /// The process that holds, to see its end.
+    holder: Option<OwnedFd>,
+    time: Duration,
+    /// At the gate, and not only for the next attempt.
+    is_at_gate: bool,
+    watched: Option<Pid>,
+}
+
+impl Outside {
+    const fn for_a_time(time: Duration) -> Self {
+        Self {
+            hears_bell: false,
+            holder: None,
+            time,
+            is_at_gate: false,
+            watched: None,
+        }
+    }
 }
 
 /// One caller who waits.
@@ -184,48 +248,11 @@ pub(crate) fn acquire(
     budget: WaitBudget,
 ) -> Result<Hold, AcquireError> {
     shared.check_image()?;
-    let request = Request {
-        paths: &shared.paths,
-        settings,
-        lane: lane.number(),
-    };
-    let mut waiter = Waiter {
-        shared,
-        settings,
-        request,
-        budget,
-        started: settings.timing.now(),
-        passed: None,
-        patience: IMPATIENCE,
-        free_after: None,
-        ended: None,
-        #[cfg(feature = "test-util")]
-        is_told: false,
-    };
-    let has_turns = !settings.is_timing_given && budget != WaitBudget::NOW;
-    // Bound first: a guard in the head of a condition would live to its end, across every wait.
-    let first = if has_turns && (shared.line.is_waited_in() || gives_room(shared)) {
-        let again = shared.state().enter_again(request.lane);
-        again.map(|(number, granted)| Attempt::Granted(number, granted))
-    } else {
-        let manner = if has_turns {
-            Manner::InTurn
-        } else {
-            Manner::Now
-        };
-        Some(shared.state().attempt(request, manner)?)
-    };
-    match first {
-        Some(Attempt::Granted(number, granted)) => Ok(waiter.hold(number, granted)),
-        Some(Attempt::Busy(mut in_the_way)) => {
-            waiter.tell(&mut in_the_way);
-            if settings.is_timing_given {
-                waiter.poll(in_the_way)
-            } else {
-                waiter.stand(Some(in_the_way))
-            }
-        }
-        None => waiter.stand(None),
+    let mut waiter = Waiter::new(shared, settings, lane, budget);
+    match waiter.first()? {
+        Ok(hold) => Ok(hold),
+        Err(Some(in_the_way)) if settings.is_timing_given => waiter.poll(in_the_way),
+        Err(seen) => waiter.stand(seen),
     }
 }
 
@@ -240,6 +267,66 @@ fn gives_room(shared: &Shared) -> bool {
         shared.line.in_a_row.store(0, Ordering::Relaxed);
     }
     is_due
+}
+
+/// What came of the first attempt: a hold, or what is in the way. Where others wait there was none, and
+/// nothing was looked at.
+type First = Result<Hold, Option<Box<InTheWay>>>;
+
+impl<'a> Waiter<'a> {
+    fn new(
+        shared: &'a Arc<Shared>,
+        settings: &'a Settings,
+        lane: &Lane,
+        budget: WaitBudget,
+    ) -> Self {
+        Self {
+            shared,
+            settings,
+            request: Request {
+                paths: &shared.paths,
+                settings,
+                lane: lane.number(),
+            },
+            budget,
+            started: settings.timing.now(),
+            passed: None,
+            patience: IMPATIENCE,
+            free_after: None,
+            ended: None,
+            #[cfg(feature = "test-util")]
+            is_told: false,
+        }
+    }
+
+    /// Tries once, unless others wait; enters its own hold in any case. Never waits.
+    fn first(&self) -> Result<First, AcquireError> {
+        let (shared, request) = (self.shared, self.request);
+        let has_turns = !self.settings.is_timing_given && self.budget != WaitBudget::NOW;
+        // Bound first: a guard in the head of a condition would live to its end, across every wait.
+        let first = if has_turns && (shared.line.is_waited_in() || gives_room(shared)) {
+            let again = shared.state().enter_again(request.lane);
+            again.map(|(number, granted)| Attempt::Granted(number, granted))
+        } else {
+            let manner = if has_turns {
+                Manner::InTurn
+            } else {
+                Manner::Now
+            };
+            Some(shared.state().attempt(request, manner)?)
+        };
+        match first {
+            Some(Attempt::Granted(number, granted)) => Ok(Ok(self.hold(number, granted))),
+            Some(Attempt::Busy(mut in_the_way)) => {
+                self.tell(&mut in_the_way);
+                if self.is_over() {
+                    return Err(self.refused(*in_the_way));
+                }
+                Ok(Err(Some(in_the_way)))
+            }
+            None => Ok(Err(None)),
+        }
+    }
 }
 
 impl Waiter<'_> {
@@ -260,15 +347,10 @@ impl Waiter<'_> {
 
     /// Waits in the line of this process, and as its first one for a sign from outside.
     fn stand(&mut self, mut seen: Option<Box<InTheWay>>) -> Result<Hold, AcquireError> {
-        if self.is_over()
-            && let Some(in_the_way) = seen
-        {
-            return Err(self.refused(*in_the_way));
-        }
         if let Some(in_the_way) = &seen {
             let _noted = self.is_stuck(in_the_way);
         }
-        let place = Place::join(&self.shared.line);
+        let place = Place::join(self.shared);
         loop {
             if !place.is_first() {
                 // What was seen is old by the time of our turn.
@@ -339,10 +421,27 @@ impl Waiter<'_> {
 
     /// Waits for the gate, the end of the holder, or the next beat.
     fn wait_outside(&mut self, in_the_way: &InTheWay) -> Sign {
+        let outside = self.go_outside(in_the_way);
+        let doorman = self.shared.line.doorman();
+        let bell = doorman.filter(|_| outside.hears_bell).map(Doorman::bell);
+        if !outside.time.is_zero() {
+            sys::wait_any(bell, outside.holder.as_ref(), outside.time);
+        }
+        let sign = self.come_back(&outside);
+        if sign == Sign::Passed
+            && let Some(time) = self.room()
+        {
+            self.settings.timing.sleep(time);
+            self.shared.state().look_for_peers(self.request.paths);
+        }
+        sign
+    }
+
+    /// Says what has to be waited for.
+    fn go_outside(&mut self, in_the_way: &InTheWay) -> Outside {
         let poll = at_most(self.settings.poll, self.left());
         let Some(doorman) = self.shared.line.doorman() else {
-            self.settings.timing.sleep(poll);
-            return Sign::Try;
+            return Outside::for_a_time(poll);
         };
         let watched = in_the_way.locked_by.filter(|pid| self.ended != Some(*pid));
         let holder = watched.and_then(|pid| sys::watch(pid).ok());
@@ -350,33 +449,54 @@ impl Waiter<'_> {
             // Somebody came in beside the gate, and will not ring when leaving.
             let time = at_most(self.patience.min(POLL), Some(poll));
             self.patience = self.patience.saturating_mul(2);
-            sys::wait_any(None, holder.as_ref(), time);
-            return Sign::Try;
+            return Outside {
+                holder,
+                ..Outside::for_a_time(time)
+            };
         }
         let is_kernel = matches!(in_the_way.reason, BusyReason::Kernel(_));
         if !is_kernel || !doorman.go(&self.request.paths.record) {
-            sys::wait_any(Some(doorman.bell()), holder.as_ref(), poll);
-            return Sign::Try;
+            return Outside {
+                hears_bell: true,
+                holder,
+                ..Outside::for_a_time(poll)
+            };
         }
         self.has_place();
         // Its number was read before it was opened, and may be another one's by now.
         let is_watched = self.shared.state().kernel_look() == in_the_way.kernel;
-        if is_watched {
-            let time = at_most(jittered(self.settings.beat), self.left());
-            sys::wait_any(Some(doorman.bell()), holder.as_ref(), time);
+        let time = if is_watched {
+            at_most(jittered(self.settings.beat), self.left())
+        } else {
+            Duration::ZERO
+        };
+        Outside {
+            hears_bell: true,
+            holder,
+            time,
+            is_at_gate: true,
+            watched,
         }
+    }
+
+    /// Sees what came of a wait outside.
+    fn come_back(&mut self, outside: &Outside) -> Sign {
+        let doorman = self.shared.line.doorman();
+        let Some(doorman) = doorman.filter(|_| outside.is_at_gate) else {
+            return Sign::Try;
+        };
         self.passed = doorman.passed();
         if self.passed.is_none() {
             // Whoever shares its files may still have the lock.
+            let holder = outside.holder.as_ref();
             let has_ended = |holder| sys::wait_any(None, Some(holder), Duration::ZERO);
-            self.ended = watched.filter(|_| holder.as_ref().is_some_and(has_ended));
+            self.ended = outside.watched.filter(|_| holder.is_some_and(has_ended));
             return Sign::Look;
         }
         self.patience = IMPATIENCE;
         // Nobody fails here; a test may be slow.
         let _slow = self.shared.state().faults.hit(FaultPoint::Passed);
-        self.leave_room();
-        Sign::Try
+        Sign::Passed
     }
 
     /// Tells, once, that nobody who comes from now on should be let in before.
@@ -397,18 +517,16 @@ impl Waiter<'_> {
     )]
     const fn has_place(&mut self) {}
 
-    /// Leaves a poll interval free for peers now and then, where there are any. The others of us stay
-    /// behind the gate meanwhile.
-    fn leave_room(&self) {
+    /// Says how long to wait after the gate, so that peers get in now and then, where there are any. The
+    /// others of us stay behind the gate meanwhile.
+    fn room(&self) -> Option<Duration> {
         if !self.shared.line.is_room_due() || !self.shared.state().expects_peers() {
-            return;
+            return None;
         }
         self.shared.line.in_a_row.store(0, Ordering::Relaxed);
         // A peer's poll interval, and what its timer and its attempt add.
         let poll = self.settings.poll;
-        let time = at_most(poll.saturating_add(poll / 4), self.left());
-        self.settings.timing.sleep(time);
-        self.shared.state().look_for_peers(self.request.paths);
+        Some(at_most(poll.saturating_add(poll / 4), self.left()))
     }
 
     /// Tries once more, perhaps let through by the gate.
