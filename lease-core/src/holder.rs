@@ -27,13 +27,14 @@ pub trait Holder: Clone + Eq + Hash + Debug + Send + Sync + 'static {
 ///
 /// Range of both names: 1 to 256 bytes of UTF-8 without control characters. They are compared byte
 /// for byte; a trailing blank makes another writer.
-#[derive(Clone)]
+#[derive(Clone, Eq)]
 pub struct SessionHolder {
     // One shared text for both names: a lease, a waiter and a receipt each keep a clone.
     names: Arc<str>,
-    /// Where the session begins.
-    split: usize,
 }
+
+/// Stands between the two names; no name has it.
+const BETWEEN: char = '\0';
 
 /// Why a text is no agent or session name.
 ///
@@ -75,21 +76,24 @@ impl SessionHolder {
         check("agent", agent)?;
         check("session", session)?;
         Ok(Self {
-            names: Arc::from(format!("{agent}{session}")),
-            split: agent.len(),
+            names: Arc::from(format!("{agent}{BETWEEN}{session}")),
         })
+    }
+
+    fn both(&self) -> (&str, &str) {
+        self.names.split_once(BETWEEN).unwrap_or_default()
     }
 
     /// Returns the agent's name. It is never a writer by itself.
     #[must_use]
     pub fn agent(&self) -> &str {
-        self.names.get(..self.split).unwrap_or_default()
+        self.both().0
     }
 
     /// Returns the session's name.
     #[must_use]
     pub fn session(&self) -> &str {
-        self.names.get(self.split..).unwrap_or_default()
+        self.both().1
     }
 }
 
@@ -117,24 +121,20 @@ impl Holder for SessionHolder {
 impl PartialEq for SessionHolder {
     /// Both names, byte for byte; clones of one value are known without a look at them.
     fn eq(&self, other: &Self) -> bool {
-        let same = Arc::ptr_eq(&self.names, &other.names) || self.names == other.names;
-        same && self.split == other.split
+        Arc::ptr_eq(&self.names, &other.names) || self.names == other.names
     }
 }
-
-impl Eq for SessionHolder {}
 
 impl Hash for SessionHolder {
     fn hash<S: Hasher>(&self, state: &mut S) {
         self.names.hash(state);
-        self.split.hash(state);
     }
 }
 
 impl Ord for SessionHolder {
     /// By agent, then by session.
     fn cmp(&self, other: &Self) -> Ordering {
-        (self.agent(), self.session()).cmp(&(other.agent(), other.session()))
+        self.both().cmp(&other.both())
     }
 }
 
@@ -146,7 +146,8 @@ impl PartialOrd for SessionHolder {
 
 impl Debug for SessionHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.agent(), self.session())
+        let (agent, session) = self.both();
+        write!(f, "{agent}/{session}")
     }
 }
 

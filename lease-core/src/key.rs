@@ -1,21 +1,20 @@
 //! The names of what is protected.
 
-use alloc::sync::Arc;
 use core::fmt;
-use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 
 use crate::limits::{KEY_BYTES, KEY_SEGMENTS};
+use crate::text::{Short, Text, is_plain_word};
 
 /// Names one resource: segments joined by `/`, an ancestor before its descendants.
 ///
 /// Two keys overlap when they are equal or one is an ancestor of the other, by whole segments. A
-/// clone shares the text.
+/// clone is cheap: one of a long name shares the text.
 ///
 /// Range: 1 to 512 bytes of UTF-8, 1 to 32 segments. One leading `/` is ignored, so `/app/view` and
 /// `app/view` are equal. What is out of range is refused, never normalised.
-#[derive(Clone, Eq, PartialOrd, Ord)]
-pub struct ResourceKey(Arc<str>);
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceKey(Text);
 
 /// Why a text names no resource.
 ///
@@ -61,7 +60,16 @@ impl ResourceKey {
     /// # Errors
     ///
     /// [`KeyError`] names what is wrong and where; nothing is repaired.
+    #[inline]
     pub fn new(text: &str) -> Result<Self, KeyError> {
+        match Short::new(text.as_bytes()) {
+            Some(short) if short.is_plain() => Ok(Self(Text::Short(short))),
+            Some(_) | None => Self::read(text),
+        }
+    }
+
+    /// Reads what is not short and plain.
+    fn read(text: &str) -> Result<Self, KeyError> {
         let name = text.strip_prefix('/').unwrap_or(text);
         let skipped = text.len().saturating_sub(name.len());
         if name.is_empty() {
@@ -71,7 +79,7 @@ impl ResourceKey {
             return Err(KeyError::TooLong { bytes: name.len() });
         }
         if is_plain(name.as_bytes()) {
-            return Ok(Self(Arc::from(name)));
+            return Ok(Self(Text::new(name)));
         }
         if let Some((at, _)) = name.char_indices().find(|(_, c)| c.is_control()) {
             return Err(KeyError::Control {
@@ -79,28 +87,32 @@ impl ResourceKey {
             });
         }
         check_segments(name, skipped)?;
-        Ok(Self(Arc::from(name)))
+        Ok(Self(Text::new(name)))
     }
 
     /// Returns the text, without a leading `/`.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
+    }
+
+    /// The text, for who compares only.
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
     }
 
     /// Returns the number of segments.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.0.split('/').count()
+        self.as_str().split('/').count()
     }
 
     /// Returns whether `self` is an ancestor of `other`, by whole segments. No key is its own.
     #[must_use]
     pub fn is_ancestor_of(&self, other: &Self) -> bool {
-        other
-            .0
-            .strip_prefix(&*self.0)
-            .is_some_and(|rest| rest.starts_with('/'))
+        let rest = other.as_bytes().strip_prefix(self.as_bytes());
+        rest.is_some_and(|rest| rest.first() == Some(&b'/'))
     }
 
     /// Returns whether the two are equal or one is an ancestor of the other.
@@ -111,9 +123,8 @@ impl ResourceKey {
 
     /// Returns the texts of all ancestors, the outermost first: `a` and `a/b` for `a/b/c`.
     pub fn ancestors(&self) -> impl DoubleEndedIterator<Item = &str> {
-        self.0
-            .match_indices('/')
-            .filter_map(|(at, _)| self.0.get(..at))
+        let text = self.as_str();
+        text.match_indices('/').filter_map(|(at, _)| text.get(..at))
     }
 
     /// Returns the half-open range of texts that holds exactly the descendants: from `a/` up to
@@ -140,23 +151,15 @@ fn is_plain_segment(name: &[u8]) -> bool {
     let (words, rest) = name.as_chunks::<8>();
     let rest_is_plain = match name.last_chunk::<8>() {
         // Some bytes are looked at twice.
-        Some(last) => is_plain_word(*last),
-        None => rest.iter().all(|&byte| is_plain_word([byte; 8])),
+        Some(last) => is_plain_word(u64::from_ne_bytes(*last)),
+        None => rest
+            .iter()
+            .all(|&byte| is_plain_word(u64::from_ne_bytes([byte; 8]))),
     };
-    rest_is_plain && words.iter().all(|word| is_plain_word(*word))
-}
-
-/// Whether each of eight bytes lies between `!` and `~` and is neither `.` nor `/`.
-const fn is_plain_word(bytes: [u8; 8]) -> bool {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGHS: u64 = ONES << 7;
-    let word = u64::from_ne_bytes(bytes);
-    // The high bit of a byte comes up if it is below `!`, above `~`, or one of the two.
-    let below = word.wrapping_sub(ONES.wrapping_mul(b'!' as u64)) & !word;
-    let above = word.wrapping_add(ONES) | word;
-    let other = (word & !ONES) ^ ONES.wrapping_mul(b'.' as u64);
-    let either = other.wrapping_sub(ONES) & !other;
-    (below | above | either) & HIGHS == 0
+    rest_is_plain
+        && words
+            .iter()
+            .all(|word| is_plain_word(u64::from_ne_bytes(*word)))
 }
 
 /// Checks depth and form of the segments of `name`, which begins at byte `skipped`.
@@ -175,28 +178,15 @@ fn check_segments(name: &str, skipped: usize) -> Result<(), KeyError> {
     Ok(())
 }
 
-impl PartialEq for ResourceKey {
-    /// The text, byte for byte; clones of one key are known without a look at it.
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
-    }
-}
-
-impl Hash for ResourceKey {
-    fn hash<S: Hasher>(&self, state: &mut S) {
-        self.0.hash(state);
-    }
-}
-
 impl fmt::Display for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(self.as_str())
     }
 }
 
 impl fmt::Debug for ResourceKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ResourceKey({})", self.0)
+        write!(f, "ResourceKey({self})")
     }
 }
 
@@ -211,7 +201,7 @@ impl FromStr for ResourceKey {
 #[cfg(feature = "serde")]
 impl serde::Serialize for ResourceKey {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0)
+        serializer.serialize_str(self.as_str())
     }
 }
 

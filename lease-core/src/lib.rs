@@ -84,6 +84,7 @@ mod policy;
 mod receipt;
 mod refusal;
 mod registry;
+mod text;
 mod time;
 #[cfg(feature = "serde")]
 mod wire;

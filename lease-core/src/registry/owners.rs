@@ -20,6 +20,9 @@ pub(super) struct Owners<H, S> {
     free: Vec<u32>,
     /// The owner asked for last. It is the only one that may be kept without a lease.
     recent: u32,
+    /// The holder in the lease that ended last. Who comes back gets it again, since a new copy is counted
+    /// where other threads may count too.
+    spare: Option<H>,
     hasher: S,
 }
 
@@ -39,6 +42,7 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
             owners: Vec::new(),
             free: Vec::new(),
             recent: NONE,
+            spare: None,
             hasher,
         }
     }
@@ -50,6 +54,21 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
         let recent = self.owner(self.recent).filter(|owner| !holds(owner));
         let wanted = holding.saturating_add(usize::from(recent.is_some()));
         self.by_holder.len().saturating_sub(wanted)
+    }
+
+    /// Keeps what a lease that ended said of its holder.
+    #[inline]
+    pub(super) fn give(&mut self, holder: H) {
+        self.spare = Some(holder);
+    }
+
+    /// A copy of `holder` for a new lease.
+    #[inline]
+    pub(super) fn copy(&mut self, holder: &H) -> H {
+        match self.spare.take_if(|spare| spare == holder) {
+            Some(spare) => spare,
+            None => copy(holder),
+        }
     }
 
     fn owner(&self, place: u32) -> Option<&Owner<H>> {
@@ -160,4 +179,10 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
         }
         self.free.push(place);
     }
+}
+
+/// Not inlined, so that a copy at hand is moved in one piece.
+#[inline(never)]
+fn copy<H: Clone>(holder: &H) -> H {
+    holder.clone()
 }

@@ -99,7 +99,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let token = self.fresh(turn)?.token();
         let terms = &self.policy;
         let lease = |holder| Lease::new(token, holder, terms.clone(), now, expires);
-        let slot = self.store.put_at(place, key, request.holder.clone(), lease);
+        let holder = self.store.copy(request.holder);
+        let slot = self.store.put_at(place, key, holder, lease);
         let detail = Detail::Granted {
             expires,
             previous: None,

@@ -98,15 +98,15 @@ impl<H> Node<H> {
 
     /// Whether this is the node of `text`.
     #[inline]
-    fn is(&self, text: &str) -> bool {
+    fn is(&self, text: &[u8]) -> bool {
         let bytes = usize::from(self.bytes);
-        let key = self.key.as_ref().map(|key| key.as_str().as_bytes());
-        bytes == text.len() && key.and_then(|key| key.get(..bytes)) == Some(text.as_bytes())
+        let key = self.key.as_ref().map(ResourceKey::as_bytes);
+        bytes == text.len() && key.and_then(|key| key.get(..bytes)) == Some(text)
     }
 
     /// Whether the kept key is this node's, and not one below it.
     fn is_whole(&self) -> bool {
-        let bytes = self.key.as_ref().map(|key| key.as_str().len());
+        let bytes = self.key.as_ref().map(|key| key.as_bytes().len());
         bytes == Some(usize::from(self.bytes))
     }
 
@@ -190,11 +190,11 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         self.nodes.get_mut(usize::try_from(place).ok()?)
     }
 
-    fn find(&self, text: &str) -> Option<u32> {
+    fn find(&self, text: &[u8]) -> Option<u32> {
         self.find_hashed(self.hasher.hash_one(text), text)
     }
 
-    fn find_hashed(&self, hash: u64, text: &str) -> Option<u32> {
+    fn find_hashed(&self, hash: u64, text: &[u8]) -> Option<u32> {
         let is = |&place: &u32| self.node(place).is_some_and(|node| node.is(text));
         self.by_text.find(hash, is).copied()
     }
@@ -220,14 +220,14 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// The cell of `key`.
     pub(super) fn cell(&self, key: &ResourceKey) -> Option<&Cell<H>> {
-        self.cell_at(self.find(key.as_str()))
+        self.cell_at(self.find(key.as_bytes()))
     }
 
     /// Makes a place for `key`, where a lease may be stored next. Give it back with
     /// [`prune`](Self::prune) when none was.
     pub(super) fn prepare(&mut self, key: &ResourceKey) -> u32 {
         match self.node(self.idle) {
-            Some(node) if node.is(key.as_str()) => self.idle,
+            Some(node) if node.is_whole() && node.key.as_ref() == Some(key) => self.idle,
             Some(_) | None => self.ensure(key),
         }
     }
@@ -235,7 +235,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// The place of `key`: the hinted one if the token is there.
     pub(super) fn place(&self, key: &ResourceKey, hint: Option<At>) -> Option<u32> {
         let hinted = hint.and_then(|at| self.hinted(key, at));
-        hinted.or_else(|| self.find(key.as_str()))
+        hinted.or_else(|| self.find(key.as_bytes()))
     }
 
     /// The place that `at` hints at, if `key` is held there under that token.
@@ -251,7 +251,13 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     fn place_of(&self, key: &ResourceKey, hint: Slot) -> Option<u32> {
         let is_held = |&place: &u32| self.node(place).is_some_and(|node| node.is_held(key));
         let hinted = hint.get().filter(is_held);
-        hinted.or_else(|| self.find(key.as_str()))
+        hinted.or_else(|| self.find(key.as_bytes()))
+    }
+
+    /// A copy of `holder` for a new lease.
+    #[inline]
+    pub(super) fn copy(&mut self, holder: &H) -> H {
+        self.owners.copy(holder)
     }
 
     /// Stores the lease that `holder` gets of `key`, whose place is `place`, in place of what was there.
@@ -308,8 +314,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         let Some(node) = self.node_mut(place) else {
             return;
         };
-        if node.cell.lease.is_some() {
-            node.cell.lease = None;
+        if let Some(lease) = node.cell.lease.take() {
+            self.owners.give(lease.holder);
             self.held = self.held.saturating_sub(1);
             self.belonged(place);
             self.climb(place, |above| &mut above.held_below, u32::saturating_sub);
@@ -372,7 +378,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// `key`.
     pub(super) fn covers(&self, key: &ResourceKey, test: impl Fn(&Lease<H>) -> bool) -> bool {
         key.ancestors()
-            .chain(core::iter::once(key.as_str()))
+            .map(str::as_bytes)
+            .chain(core::iter::once(key.as_bytes()))
             .filter_map(|text| self.held_at(self.find(text)?)?.1.lease())
             .any(test)
     }
@@ -421,9 +428,9 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// Visits the nodes above, at and below `key` at which somebody may wait.
     fn around(&self, key: &ResourceKey, visit: &mut impl FnMut(u32)) {
         key.ancestors()
-            .filter_map(|text| self.find(text))
+            .filter_map(|text| self.find(text.as_bytes()))
             .for_each(&mut *visit);
-        if let Some(place) = self.find(key.as_str()) {
+        if let Some(place) = self.find(key.as_bytes()) {
             visit(place);
             self.below(place, |node| node.waiting_below, visit);
         }
@@ -431,7 +438,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// All waiters for keys that overlap `key`, the earliest first, if any of them waits below it.
     pub(super) fn waiters_around(&self, key: &ResourceKey) -> Option<Vec<WaiterId>> {
-        let place = self.find(key.as_str())?;
+        let place = self.find(key.as_bytes())?;
         if self.node(place)?.waiting_below == 0 {
             return None;
         }
@@ -460,7 +467,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Forgets that `waiter` waits for `key`.
     pub(super) fn remove_waiter(&mut self, key: &ResourceKey, waiter: WaiterId) {
-        let Some(place) = self.find(key.as_str()) else {
+        let Some(place) = self.find(key.as_bytes()) else {
             return;
         };
         if self
@@ -490,12 +497,12 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// The node of `key`, made with its ancestors where missing.
     #[inline]
     fn ensure(&mut self, key: &ResourceKey) -> u32 {
-        self.ensure_up_to(key, key.as_str())
+        self.ensure_up_to(key, key.as_bytes())
     }
 
     /// The node of `text`, with which `key` begins.
     #[inline]
-    fn ensure_up_to(&mut self, key: &ResourceKey, text: &str) -> u32 {
+    fn ensure_up_to(&mut self, key: &ResourceKey, text: &[u8]) -> u32 {
         let hash = self.hasher.hash_one(text);
         match self.find_hashed(hash, text) {
             Some(place) => place,
@@ -505,8 +512,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Makes the node of `text`, with which `key` begins.
     #[inline(never)]
-    fn enter(&mut self, key: &ResourceKey, text: &str, hash: u64) -> u32 {
-        let end = text.bytes().rposition(|byte| byte == b'/');
+    fn enter(&mut self, key: &ResourceKey, text: &[u8], hash: u64) -> u32 {
+        let end = text.iter().rposition(|&byte| byte == b'/');
         let parent = match end.and_then(|end| text.get(..end)) {
             Some(above) => self.ensure_up_to(key, above),
             None => NONE,
@@ -514,7 +521,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         self.insert(key, text, hash, parent)
     }
 
-    fn insert(&mut self, key: &ResourceKey, text: &str, hash: u64, parent: u32) -> u32 {
+    fn insert(&mut self, key: &ResourceKey, text: &[u8], hash: u64, parent: u32) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.nodes.push(Node::BLANK);
             // 2^32 - 1 nodes would fill a machine's memory first.

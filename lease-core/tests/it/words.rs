@@ -438,6 +438,30 @@ fn each_character_at_each_place_of_a_key_is_judged_alike() {
     }
 }
 
+#[test]
+fn a_key_of_any_length_is_kept_as_it_was_given_and_told_from_all_others() {
+    // A short name lies in the key itself, a long one elsewhere.
+    let letters = "abcdefghijklmnopqrstuvwxyz";
+    for length in 1..=letters.len() {
+        let name = &letters[..length];
+        let key = key(name);
+        assert_eq!((key.as_str(), &key), (name, &key.clone()));
+        assert_eq!(ResourceKey::new(name), Ok(key.clone()));
+        for other in 1..=letters.len() {
+            let other = ResourceKey::new(&letters[..other]).unwrap();
+            assert_eq!(key.cmp(&other), key.as_str().cmp(other.as_str()));
+            assert_eq!(key == other, key.as_str() == other.as_str());
+        }
+        for place in 0..length {
+            let mut other = name.to_owned();
+            other.replace_range(place..=place, "-");
+            let other = ResourceKey::new(&other).unwrap();
+            assert_ne!(key, other);
+            assert!(other < key && key > other);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn a_key_is_judged_as_its_segments_say(text in "[a-z./ ~!\u{7f}\u{1}é]{0,40}") {
