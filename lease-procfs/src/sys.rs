@@ -1,7 +1,7 @@
 //! System calls, and the few places that need `unsafe`.
 #![expect(
     unsafe_code,
-    reason = "a page that forked children find wiped, and two ioctls without a wrapper"
+    reason = "a page that forked children find wiped, and three calls without a wrapper"
 )]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -242,6 +242,35 @@ pub(crate) fn namespace_id(file: BorrowedFd<'_>) -> Result<u64> {
     // SAFETY: NS_GET_ID writes one u64 and nothing else; a kernel without it answers ENOTTY, and so
     // does a file that is no namespace.
     unsafe { ioctl(file, Getter::<NS_GET_ID, u64>::new()) }
+}
+
+/// What two tasks may have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shared {
+    Descriptors,
+    /// Working directory and root.
+    Directory,
+}
+
+/// Tells whether two tasks share something. Both must be ours to look at.
+pub(crate) fn share(what: Shared, one: Pid, other: Pid) -> Result<bool> {
+    let kind: libc::c_long = match what {
+        // `KCMP_FILES` and `KCMP_FS` of `linux/kcmp.h`.
+        Shared::Descriptors => 2,
+        Shared::Directory => 3,
+    };
+    let [one, other] = [one, other].map(|pid| libc::c_long::from(pid.get()));
+    let none: libc::c_long = 0;
+    // SAFETY: kcmp takes five numbers, of which these kinds ignore the last two, and writes nothing.
+    let compared = unsafe { libc::syscall(libc::SYS_kcmp, one, other, kind, none, none) };
+    match compared {
+        0 => Ok(true),
+        1.. => Ok(false),
+        _ => {
+            let error = std::io::Error::last_os_error();
+            Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        }
+    }
 }
 
 /// Returns the launch of this program image, and makes it at the first call after start or fork.

@@ -25,7 +25,7 @@ type Probe = fn() -> Presence;
 const SCRATCH_BYTES: usize = 60;
 
 /// Every need that a test may name.
-const NEEDS: [(&str, Probe); 21] = [
+const NEEDS: [(&str, Probe); 22] = [
     ("cgroup-v1-freezer", || {
         cgroup(&["/sys/fs/cgroup/freezer"], "freezer.state")
     }),
@@ -36,6 +36,7 @@ const NEEDS: [(&str, Probe); 21] = [
         )
     }),
     ("descriptors", descriptors),
+    ("first-pid-namespace", first_pid_namespace),
     ("kernel-threads", kernel_threads),
     ("linux", linux),
     ("mount-namespaces", || unshare(&["--mount"], "true")),
@@ -118,6 +119,15 @@ fn cgroup(roots: &[&str], freezer: &str) -> Presence {
         Ok(()) if has_freezer => Presence::Here,
         Ok(()) => Presence::Missing(format!("a cgroup has no {freezer}")),
         Err(error) => Presence::Untold(format!("{}: {error}", folder.display())),
+    }
+}
+
+fn first_pid_namespace() -> Presence {
+    match fs::read_link("/proc/self/ns/pid") {
+        // `PID_NS_INIT_INO` of `linux/nsfs.h`.
+        Ok(link) if link == Path::new("pid:[4026531836]") => Presence::Here,
+        Ok(link) => Presence::Missing(format!("this is {}", link.display())),
+        Err(error) => Presence::Missing(error.to_string()),
     }
 }
 

@@ -3,6 +3,8 @@
 mod ancestry;
 mod command;
 mod group;
+#[cfg(target_os = "linux")]
+mod kin;
 mod maps;
 mod occupants;
 mod pass;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, OFlags, RawDir, readlinkat_raw, statat};
 use rustix::io::Errno;
 
+use super::kin::Kin;
 use super::maps::{find_byte, find_either, shows_file};
 use super::occupants::UsedBy;
 use super::pass::ScanError;
@@ -50,6 +51,9 @@ pub(super) struct Reader<'a> {
     maps: Vec<u8>,
     /// In which of the mount namespaces the process is that is read, once it was looked up.
     space: Option<usize>,
+    kin: Option<Kin>,
+    /// The last one was a thread of the kernel. They have their numbers in a row.
+    after_kernel: bool,
     uses: Uses,
 }
 
@@ -94,6 +98,8 @@ impl<'a> Reader<'a> {
             list: Vec::with_capacity(LIST_BYTES),
             maps: vec![0; MAPS_BYTES],
             space: None,
+            kin: Kin::of(source.root.as_fd()),
+            after_kernel: false,
             uses: Uses::default(),
         }
     }
@@ -111,9 +117,14 @@ impl<'a> Reader<'a> {
     /// Reads a process, and those of its threads that show something else.
     pub(super) fn visit(&mut self, pid: Pid, wanted: Wanted) -> Result<Seen, ScanError> {
         self.space = None;
+        if self.after_kernel && self.is_of_kernel(pid) {
+            return Ok(Seen::Kernel);
+        }
         let visited = self.open(pid, None)?;
         let seen = self.read(&visited, wanted)?;
+        self.after_kernel = seen == Seen::Kernel;
         match seen {
+            Seen::Kernel => return Ok(seen),
             Seen::Bare if !self.has_more_threads(&visited) => return Ok(seen),
             Seen::Bare | Seen::Ended => self.of_a_thread(&visited, wanted)?,
             Seen::Whole | Seen::Partly => self.of_threads_apart(&visited)?,
@@ -156,7 +167,7 @@ impl<'a> Reader<'a> {
             Wanted::Maps => Seen::Whole,
             Wanted::Both => self.links_of(visited)?,
         };
-        if matches!(links, Seen::Ended | Seen::Bare) {
+        if matches!(links, Seen::Ended | Seen::Bare | Seen::Kernel) {
             return Ok(links);
         }
         self.noted(visited.pid, links)?;
@@ -178,11 +189,14 @@ impl<'a> Reader<'a> {
     /// Reads descriptors and then the working directory.
     fn links_of(&mut self, visited: &Visited) -> Result<Seen, ScanError> {
         let descriptors = self.descriptors_of(visited)?;
+        let may_be_bare = descriptors == Seen::Whole && self.space.is_none();
+        if may_be_bare && visited.thread.is_none() && self.is_of_kernel(visited.pid) {
+            return Ok(Seen::Kernel);
+        }
         let (beside, name) = place(self.root, &mut self.name, visited, b"cwd");
         let by = UsedBy::WorkingDirectory;
         let directory = match readlinkat_raw(beside, name, self.link.as_mut_slice()) {
             Ok(count) => {
-                let may_be_bare = descriptors == Seen::Whole && self.space.is_none();
                 let is_top = self.link.get(..count) == Some(b"/");
                 if may_be_bare && is_top && self.has_no_memory(visited) {
                     self.push(visited.pid, by, count);
@@ -414,6 +428,10 @@ impl<'a> Reader<'a> {
         Ok(MountTable::parse(&text, root))
     }
 
+    fn is_of_kernel(&self, pid: Pid) -> bool {
+        self.kin.as_ref().is_some_and(|kin| kin.is_of_kernel(pid))
+    }
+
     /// Tells whether somebody without descriptors has no program either: what is left of its memory
     /// would have one.
     fn has_no_memory(&mut self, visited: &Visited) -> bool {
@@ -440,8 +458,8 @@ impl<'a> Reader<'a> {
 
     /// Reads the threads that have a directory or descriptors of their own, as `unshare` makes them.
     ///
-    /// To read every thread would cost a pass over each, so one counts as apart if its directory
-    /// differs from the process's, or its number of descriptors (Linux 6.2).
+    /// To read every thread would cost a pass over each. Where the kernel does not compare them, one counts
+    /// as apart if its directory differs from the process's, or its number of descriptors (Linux 6.2).
     fn of_threads_apart(&mut self, visited: &Visited) -> Result<(), ScanError> {
         if !self.has_more_threads(visited) {
             return Ok(());
@@ -451,9 +469,14 @@ impl<'a> Reader<'a> {
             Ok(found) => found,
             Err(errno) => return refused(errno).map(|_seen| ()),
         };
-        let shared = self.outline(list.as_fd(), pid);
+        let mut shared = None;
         for thread in threads {
-            if self.outline(list.as_fd(), thread) != shared {
+            let compared = self.kin.as_ref().and_then(|kin| kin.are_apart(pid, thread));
+            let is_apart = compared.unwrap_or_else(|| {
+                let shared = shared.get_or_insert_with(|| self.outline(list.as_fd(), pid));
+                *shared != self.outline(list.as_fd(), thread)
+            });
+            if is_apart {
                 let space = self.space.take();
                 let thread = self.open(pid, Some(thread))?;
                 let seen = self.links_of(&thread)?;

@@ -104,7 +104,7 @@ pub(crate) fn read_groups(source: &Source) -> Result<Groups, ScanError> {
             Ok(count) => Stat::parse_of(pid, line.get(..count).unwrap_or_default()).ok(),
             Err(errno) => match refused(errno)? {
                 Seen::Ended => return Ok(Seen::Ended),
-                Seen::Whole | Seen::Partly | Seen::Bare => None,
+                Seen::Whole | Seen::Partly | Seen::Bare | Seen::Kernel => None,
             },
         };
         let Some(stat) = stat else {

@@ -125,6 +125,8 @@ pub(super) enum Seen {
     Ended,
     /// It has neither memory nor descriptors: it is a thread of the kernel, or ends.
     Bare,
+    /// It is a thread of the kernel, which uses nothing and leaves nobody.
+    Kernel,
 }
 
 /// Says what an error means for the process that was looked at, or that nobody can be looked at.

@@ -125,6 +125,38 @@ fn a_thread_with_a_directory_or_descriptors_of_its_own_uses_the_path() {
     is_told(&target, "dead: no_such_process");
 }
 
+// B34
+#[test]
+fn a_thread_with_other_descriptors_uses_the_path_although_it_has_as_many() {
+    let name = "obscured::a_thread_with_other_descriptors_uses_the_path_although_it_has_as_many";
+    let link = fs::read_link("/proc/self/ns/pid").unwrap();
+    if link != Path::new("pid:[4026531836]") {
+        return not_run(name, "first-pid-namespace", "threads cannot be compared");
+    }
+    let place = Place::new("as-many");
+    fs::write(place.join("x"), "").unwrap();
+    let target = place.path().to_owned();
+    let open = user(move || {
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let other = File::open("/dev/null").unwrap();
+        std::thread::spawn(move || {
+            sys::unshare_thread(UnshareFlags::FILES).unwrap();
+            // Its own one only: the process keeps what it has opened.
+            drop(other);
+            keep(File::open(target.join("x")).unwrap());
+            ready.send(()).unwrap();
+            sys::wait_for_ever();
+        });
+        is_ready.recv().unwrap();
+    });
+    is_told(
+        place.path(),
+        &format!("occupied: path_in_use {} (fd)", open.pid),
+    );
+    drop(open);
+    is_told(place.path(), "dead: no_such_process");
+}
+
 // B34, B38
 #[test]
 fn a_directory_too_deep_to_be_shown_lies_in_what_is_above_it() {
