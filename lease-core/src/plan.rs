@@ -200,7 +200,7 @@ impl<H: Clone> Plan<H> {
     }
 
     /// Says where the leases that end may be found.
-    pub(crate) fn locate(&mut self, place: impl Fn(FencingToken) -> Option<Slot>) {
+    pub(crate) fn locate(&mut self, mut place: impl FnMut(FencingToken) -> Option<Slot>) {
         for ending in &mut self.ended {
             ending.slot = place(ending.token).unwrap_or(Slot::NONE);
         }
@@ -259,7 +259,8 @@ impl<H: Clone> Plan<H> {
             });
             next = next.following();
         };
-        for ending in self.ended {
+        // Not moved one by one: an ending is big.
+        for ending in &self.ended {
             cells.remove(&ending.key, ending.slot);
             report(ending.code, Some(ending.token), ending.detail);
         }

@@ -6,7 +6,7 @@ use core::hash::BuildHasher;
 
 use super::queue::Waiter;
 use super::store::Store;
-use super::{Asked, Committed, Registry, Settled, Step, Turn, refused};
+use super::{Asked, Registry, Settled, Step, Turn, refused};
 use crate::action::{Action, Scene, Seen, Wait, WaiterId};
 use crate::cell::Lease;
 use crate::change::{Change, Detail};
@@ -92,15 +92,17 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             due: &cells,
         };
         let mut plan = sweep(&self.policy, &scene, action, &turn.seen);
+        // Both are in ascending generation.
+        let mut places = due.iter();
         plan.locate(|token| {
-            let at = due.binary_search_by_key(&token.generation, |(generation, _)| *generation);
-            due.get(at.ok()?).map(|(_, place)| Slot::new(*place))
+            let (_, place) = places.find(|(generation, _)| *generation == token.generation)?;
+            Some(Slot::new(*place))
         });
         if !self.queue.is_empty() {
             causes.extend(plan.freed().cloned().map(Cause::Freed));
         }
         // A sweep creates nothing, so no counter can be exhausted.
-        drop(self.commit(plan, None, turn, &mut |change| swept.push(change)));
+        drop(self.commit(plan, None, turn, &mut |change| swept.push(*change)));
         swept
     }
 
@@ -125,7 +127,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         if let Decision::Change(plan) = decide(&self.policy, &scene, &action, &turn.seen) {
             causes.extend(plan.freed().cloned().map(Cause::Freed));
             // A disconnect creates nothing, so no counter can be exhausted.
-            drop(self.commit(plan, None, turn, &mut |change| ended.push(change)));
+            drop(self.commit(plan, None, turn, &mut |change| ended.push(*change)));
         }
         self.pass_on(causes, turn);
         ended
@@ -316,19 +318,17 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         };
         causes.extend(plan.freed().cloned().map(Cause::Freed));
         // The id source is the caller's and may panic: until the commit the request still waits.
-        let committed = self.commit(plan, None, turn, &mut |_| {});
+        let mut last = None;
+        let committed = self.commit(plan, None, turn, &mut |change| last = Some(*change));
         self.queue.remove(id);
         self.store.remove_waiter(&key, id);
-        let outcome = match committed {
-            Ok(Committed {
-                grant: Some(grant),
-                change: Some(change),
-            }) => {
+        let outcome = match (committed, last) {
+            (Ok(Some(grant)), Some(change)) => {
                 causes.push(Cause::Holds(holder));
                 Ok((grant, change))
             }
-            Ok(_) => return None,
-            Err(refusal) => {
+            (Ok(_), _) => return None,
+            (Err(refusal), _) => {
                 // It left the queue with nothing, so others may go.
                 causes.push(Cause::Freed(key.clone()));
                 Err(refusal)

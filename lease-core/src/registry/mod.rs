@@ -525,11 +525,12 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             Decision::Change(plan) => {
                 let causes = self.causes(&plan, asked.action);
                 let note = Note::of(asked.action).or_else(|| turn.note.clone());
-                match self.commit(plan, note, turn, &mut |_| {}) {
+                let mut last = None;
+                match self.commit(plan, note, turn, &mut |change| last = Some(*change)) {
                     Err(refusal) => refused(refusal),
-                    Ok(Committed { grant, change }) => {
+                    Ok(grant) => {
                         self.pass_on(causes, turn);
-                        Step::Done(match (grant, change) {
+                        Step::Done(match (grant, last) {
                             (Some(grant), Some(change)) => Outcome::Granted(grant, change),
                             (None, Some(change)) => Outcome::Done(change),
                             (_, None) => Outcome::Many(Vec::new()),
@@ -591,14 +592,14 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         decision
     }
 
-    /// Commits a plan and keeps its receipts.
+    /// Commits a plan, keeps its receipts and shows each change to `out`.
     fn commit(
         &mut self,
         plan: Plan<H>,
         note: Option<Note>,
         turn: &mut Turn<'_>,
-        out: &mut dyn FnMut(Change),
-    ) -> Result<Committed, Refusal<H>> {
+        out: &mut dyn FnMut(&Change),
+    ) -> Result<Option<Grant>, Refusal<H>> {
         let fresh = if plan.created() {
             Some(self.fresh(turn)?)
         } else {
@@ -619,18 +620,15 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             major: self.last_major.saturating_add(1),
             minor: 0,
         };
-        let mut last = None;
         let mut changed = subjects.iter_mut();
+        let last_major = &mut self.last_major;
         let grant = plan.commit(&mut self.store, fresh, seq, &mut |change| {
-            last = Some(change);
-            out(change);
+            *last_major = change.seq.major;
+            out(&change);
             if let Some(receipt) = changed.next() {
                 receipt.change = change;
             }
         });
-        if let Some(change) = last {
-            self.last_major = change.seq.major;
-        }
         for mut receipt in subjects {
             if receipt.holder.is_none() {
                 receipt.holder = receipt
@@ -642,10 +640,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             receipt.note = note.clone();
             self.keep(receipt);
         }
-        Ok(Committed {
-            grant,
-            change: last,
-        })
+        Ok(grant)
     }
 
     fn holder_of(&self, key: &ResourceKey) -> Option<H> {
@@ -689,12 +684,6 @@ struct Asked<'a, H> {
 fn is_re_entry<H: Holder>(cell: &Cell<H>, holder: &H, now: Moment) -> bool {
     let own = |lease: &Lease<H>| lease.holder == *holder && !lease.lapsed(now);
     cell.lease().is_some_and(own)
-}
-
-/// What one commit left.
-struct Committed {
-    grant: Option<Grant>,
-    change: Option<Change>,
 }
 
 /// The largest number of a commit; far below the end, so that one commit can run on past it.

@@ -600,8 +600,19 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         if self.nodes.len() <= SMALL || live.saturating_mul(8) >= self.nodes.len() {
             return;
         }
-        let old = core::mem::replace(self, Self::new(self.hasher.clone()));
-        for node in old.nodes {
+        let anew = Self {
+            nodes: Vec::with_capacity(live),
+            by_text: HashTable::with_capacity(live),
+            ..Self::new(self.hasher.clone())
+        };
+        let mut old = core::mem::replace(self, anew);
+        let mut places: Vec<u32> = old.by_text.iter().copied().collect();
+        // What was made together lies together again.
+        places.sort_unstable();
+        for place in places {
+            let Some(node) = old.node_mut(place) else {
+                continue;
+            };
             if !node.waiters.is_empty()
                 && let Ok(key) = ResourceKey::new(node.text())
             {
@@ -609,8 +620,9 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
                     self.add_waiter(&key, *waiter);
                 }
             }
-            if let (Some(key), true) = (node.key, node.cell.lease.is_some()) {
-                self.put(&key, node.cell);
+            let cell = core::mem::replace(&mut node.cell, Cell::FREE);
+            if let (Some(key), Some(lease)) = (&node.key, cell.lease) {
+                self.put_anew(key, lease);
             }
         }
     }
@@ -620,7 +632,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// Looks at no more than twice as many timers a call; a touched lease only gets its timer set
     /// anew, and one with operations in flight gets none until the last one ends.
     pub(super) fn take_due(&mut self, now: Moment) -> Vec<(Generation, u32)> {
-        let mut due = Vec::new();
+        let mut due = Vec::with_capacity(SWEEP_LEASES);
         for _ in 0..SWEEP_LEASES.saturating_mul(2) {
             if due.len() >= SWEEP_LEASES {
                 break;
@@ -657,7 +669,16 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// The cells at `places`.
     pub(super) fn at(&self, places: impl Iterator<Item = u32>) -> Vec<(&ResourceKey, &Cell<H>)> {
-        places.filter_map(|place| self.held_at(place)).collect()
+        let mut held = Vec::with_capacity(SWEEP_LEASES);
+        held.extend(places.filter_map(|place| self.held_at(place)));
+        held
+    }
+
+    /// Stores a lease by its key.
+    fn put_anew(&mut self, key: &ResourceKey, lease: Lease<H>) -> Slot {
+        let place = self.ensure(key);
+        let holder = lease.holder.clone();
+        self.put_at(place, key, holder, |_| lease)
     }
 
     /// Sets a timer for the lease at `place`, if it needs one and none is set.
@@ -696,11 +717,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {
     fn put(&mut self, key: &ResourceKey, cell: Cell<H>) -> Slot {
         match cell.lease {
-            Some(lease) => {
-                let place = self.ensure(key);
-                let holder = lease.holder.clone();
-                self.put_at(place, key, holder, |_| lease)
-            }
+            Some(lease) => self.put_anew(key, lease),
             None => Slot::NONE,
         }
     }
