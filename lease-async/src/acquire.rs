@@ -7,8 +7,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use lease_core::{
-    Action, By, Call, Change, Grant, Holder, KeyError, Moment, Note, Outcome, Provenance,
-    ResourceKey, SessionHolder, Wait,
+    Action, By, Change, Grant, Holder, KeyError, Moment, Note, Outcome, Provenance, ResourceKey,
+    SessionHolder, Wait,
 };
 use tokio::sync::futures::OwnedNotified;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -174,8 +174,8 @@ pub struct AcquireFuture<H: Holder> {
     cancel: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     note: Option<Note>,
     step: Step<H>,
-    /// After the step: it is there until the reply is gone.
-    asking: Option<Asking<H>>,
+    /// While it is on its way.
+    asking: Option<Asking>,
     /// Last: what is pending is taken back before.
     told: Request,
 }
@@ -258,7 +258,10 @@ impl<H: Holder> AcquireFuture<H> {
     }
 
     fn ask(&mut self) -> Result<Reply<H>, AcquireError<H>> {
-        let resource = self.resource.clone().map_err(AcquireError::Resource)?;
+        let resource = match &self.resource {
+            Ok(resource) => resource,
+            Err(error) => return Err(AcquireError::Resource(*error)),
+        };
         if self.session.is_gone() {
             return Err(AcquireError::SessionGone);
         }
@@ -272,18 +275,15 @@ impl<H: Holder> AcquireFuture<H> {
                 until
             }
         };
-        let action = Action::Acquire {
-            holder: self.session.holder.clone(),
+        let request = lease_core::Request {
+            holder: &self.session.holder,
             ttl: self.ttl,
-        };
-        // Before the call: an end that comes before its answer is to be known.
-        self.asking = Some(front.table.asking(&resource));
-        let call = Call {
-            resource: Some(resource),
-            action,
             wait,
         };
-        Ok(front.authority.call_from_front(call, self.note.clone()))
+        // Before the call: an end that comes before its answer is to be known.
+        self.asking = Some(front.table.asking(resource));
+        let authority = &front.authority;
+        Ok(authority.request_from_front(resource, request, self.note.as_ref()))
     }
 
     /// Waits for a release that another task makes, as long as the request may wait.
@@ -337,16 +337,16 @@ impl<H: Holder> AcquireFuture<H> {
     fn enter(&mut self, grant: &Grant, change: &Change) -> Option<End<H>> {
         let session = &self.session;
         // Nobody is granted what was not asked for.
-        let asking = self.asking.take()?;
-        let who = (session.number, &session.holder);
+        let (asking, resource) = (self.asking.take()?, self.resource.as_ref().ok()?);
         let front = &session.front;
-        match front.table.enter(front, who, &asking, (grant, change)) {
+        let grants = (grant, change);
+        match front.table.enter(session, resource, &asking, grants) {
             Entered::Hold(hold) => {
                 let created = grant.provenance == Provenance::Created;
                 let guard = LeaseGuard::new(hold, created);
                 if session.is_gone() {
                     // The disconnect came before this grant, so it is on us to end it.
-                    front.table.disconnect(session.number);
+                    front.table.disconnect(session);
                     let release = Action::Release(By::Token(grant.at));
                     front.authority.call_detached(guard.hold().call(release));
                     return Some(Err(AcquireError::SessionGone));
@@ -365,6 +365,16 @@ impl<H: Holder> AcquireFuture<H> {
                 self.step = Step::Behind(Box::pin(over), None);
                 None
             }
+        }
+    }
+}
+
+impl<H: Holder> Drop for AcquireFuture<H> {
+    fn drop(&mut self) {
+        // What is pending is taken back first: until then its grant may come.
+        self.step = Step::Over;
+        if let Some(asking) = self.asking.take() {
+            self.session.front.table.asked(&asking);
         }
     }
 }

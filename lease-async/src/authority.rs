@@ -6,7 +6,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use lease_core::{
-    AuthorityId, Call, Capabilities, Holder, LeaseId, LeasePolicy, Note, Outcome, PolicyError,
+    Action, At, AuthorityId, By, Call, Capabilities, Holder, LeaseId, LeasePolicy, Note, Outcome,
+    PolicyError, Request, ResourceKey, Wait,
 };
 
 use crate::clock::{AlarmClock, SystemClock};
@@ -63,6 +64,24 @@ pub trait Authority: Send + Sync + 'static {
         self.call(call)
     }
 
+    /// Asks for a lease as [`call_from_front`](Self::call_from_front) does, for a front end that keeps the parts of
+    /// the call: an authority that answers at once need not copy them.
+    fn request_from_front(
+        &self,
+        resource: &ResourceKey,
+        request: Request<'_, Self::Holder>,
+        note: Option<&Note>,
+    ) -> Reply<Self::Holder> {
+        let Request { holder, ttl, wait } = request;
+        let holder = holder.clone();
+        let call = Call {
+            resource: Some(resource.clone()),
+            action: Action::Acquire { holder, ttl },
+            wait,
+        };
+        self.call_from_front(call, note.cloned())
+    }
+
     /// Takes a Release, an End or a Disconnect from a destructor; other calls are forgotten.
     ///
     /// It never blocks and never fails; without a runtime it does what can be done without one. A call
@@ -73,6 +92,17 @@ pub trait Authority: Send + Sync + 'static {
     fn call_detached_from_front(&self, call: Call<Self::Holder>, note: Option<Note>) {
         drop(note);
         self.call_detached(call);
+    }
+
+    /// Takes a Release as [`call_detached_from_front`](Self::call_detached_from_front) does, for a front end that
+    /// keeps the parts of the call.
+    fn release_from_front(&self, resource: &ResourceKey, at: At) {
+        let call = Call {
+            resource: Some(resource.clone()),
+            action: Action::Release(By::Token(at)),
+            wait: Wait::No,
+        };
+        self.call_detached_from_front(call, None);
     }
 
     /// Returns at least the receipts, from now on, of leases that end or go to another holder, but for releases

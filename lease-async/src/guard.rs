@@ -260,7 +260,7 @@ impl<H: Holder> LeaseGuard<H> {
     /// Dropped, the lease is released as by dropping the guard.
     pub async fn release(mut self) -> Result<Released, ReleaseError<H>> {
         let hold = Arc::clone(&self.hold);
-        let table = &hold.front.table;
+        let table = &hold.front().table;
         if let Err(error) = hold.not_lost() {
             return Err(ReleaseError { error, guard: self });
         }
@@ -286,16 +286,15 @@ impl<H: Holder> Drop for LeaseGuard<H> {
         if self.gone {
             return;
         }
-        let front = &self.hold.front;
+        let front = self.hold.front();
         match front.table.leave(&self.hold) {
             Left::Stays => {}
             Left::Release(releasing) => {
                 let span = telemetry::release(&self.hold);
                 let _inside = span.enter();
                 telemetry::dropped(&span);
-                let release = Action::Release(By::Token(self.hold.at));
-                let call = self.hold.call(release);
-                front.authority.call_detached_from_front(call, None);
+                let (key, at) = (&self.hold.key, self.hold.at);
+                front.authority.release_from_front(key, at);
                 // Whoever asked meanwhile asks again, and that is decided after the release.
                 drop(releasing);
             }
@@ -307,7 +306,7 @@ impl<H: Holder> fmt::Debug for LeaseGuard<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaseGuard")
             .field("resource", &self.hold.key)
-            .field("holder", &self.hold.holder)
+            .field("holder", self.hold.holder())
             .field("generation", &self.token().generation)
             .finish_non_exhaustive()
     }

@@ -119,12 +119,12 @@ impl<H: Holder> Hold<H> {
         let state = self.state();
         HeldLease {
             resource: self.key.clone(),
-            holder: self.holder.clone(),
+            holder: self.holder().clone(),
             token: self.at.token,
             since: self.since,
             age: now.since(self.since),
             standing,
-            guards: state.guards,
+            guards: self.guards.count(),
             operations: state.operations,
         }
     }

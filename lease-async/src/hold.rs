@@ -9,7 +9,6 @@ use lease_core::{
     Action, At, By, Call, Change, Detail, FenceGate, Fenced, Holder, LeaseId, Moment, Note,
     Outcome, Refusal, ResourceKey, Seq, Wait,
 };
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
@@ -17,40 +16,34 @@ use crate::authority::{AuthorityError, Reply};
 use crate::clock::Alarm;
 use crate::error::LeaseError;
 use crate::incidents::Closed;
-use crate::leases::Front;
+use crate::leases::{Front, Shared};
 use crate::standing::{Loss, Standing};
+use crate::table::Guards;
 use crate::telemetry;
 
 /// One lease of one session, as far as its holder knows.
 pub(crate) struct Hold<H: Holder> {
-    pub(crate) front: Arc<Front<H>>,
-    /// Which session has it, within the front.
-    pub(crate) session: u64,
-    pub(crate) holder: H,
+    pub(crate) session: Arc<Shared<H>>,
     pub(crate) key: ResourceKey,
+    /// Its room in the table.
+    pub(crate) room: usize,
     pub(crate) at: At,
     /// When it was granted, or found held.
     pub(crate) since: Moment,
+    pub(crate) guards: Guards,
     /// The jeopardy of this term was told.
     warned: AtomicBool,
     state: Mutex<HoldState>,
 }
 
-/// Changed only together with the table where it says so.
 #[derive(Default)]
 pub(crate) struct HoldState {
-    /// With the table locked.
-    pub(crate) guards: usize,
     /// Operations that are not known to be over, and those that shield.
     pub(crate) operations: usize,
     pub(crate) shields: usize,
     /// An operation ended with unknown effect since the grant.
     pub(crate) tainted: bool,
     pub(crate) kept: bool,
-    /// The last guard is being released. With the table locked.
-    pub(crate) releasing: bool,
-    /// Told when that is over, if somebody waits for it.
-    pub(crate) behind: Option<Arc<Notify>>,
     pub(crate) lost: Option<Loss>,
     /// An attempt of which it is not known whether it was decided.
     undecided: Option<LeaseId>,
@@ -62,31 +55,89 @@ pub(crate) struct HoldState {
     renewal: Option<Alarm>,
 }
 
+/// What is to be done for a loss once no lock is held.
+#[must_use = "whoever waits for it is to be told"]
+pub(crate) struct Lost {
+    loss: Loss,
+    /// It was none before.
+    news: bool,
+    token: Option<CancellationToken>,
+    /// Only to be dropped.
+    _alarms: (Option<Alarm>, Option<Alarm>),
+}
+
 impl HoldState {
-    /// No release is under way any more. Answers whom to tell.
-    pub(crate) const fn reopen(&mut self) -> Option<Arc<Notify>> {
-        self.releasing = false;
-        self.behind.take()
+    /// Marks the lease lost, unless it is already.
+    fn lose(&mut self, loss: Loss) -> Lost {
+        Lost {
+            news: self.lost.is_none(),
+            loss: *self.lost.get_or_insert(loss),
+            token: self.token.clone(),
+            _alarms: (self.alarm.take(), self.renewal.take()),
+        }
+    }
+
+    /// Takes in what a change says of the term. Answers whether it was news.
+    fn learn(&mut self, change: &Change) -> bool {
+        if self.seen.is_some_and(|seen| seen >= change.seq) {
+            return false;
+        }
+        self.seen = Some(change.seq);
+        let (Detail::Granted { expires, .. }
+        | Detail::Touched { expires, .. }
+        | Detail::Begun { expires, .. }
+        | Detail::Ended { expires, .. }) = change.detail
+        else {
+            return false;
+        };
+        self.expires = expires;
+        true
     }
 }
 
 impl<H: Holder> Hold<H> {
+    /// Makes the hold of a lease that was just granted, with one guard.
     pub(crate) fn new(
-        front: &Arc<Front<H>>,
-        (session, holder): (u64, &H),
+        session: &Arc<Shared<H>>,
         key: &ResourceKey,
-        (at, since): (At, Moment),
+        room: usize,
+        (at, change): (At, &Change),
     ) -> Arc<Self> {
+        let mut state = HoldState::default();
+        if change.token == Some(at.token) {
+            state.learn(change);
+        }
         Arc::new(Self {
-            front: Arc::clone(front),
-            session,
-            holder: holder.clone(),
+            session: Arc::clone(session),
             key: key.clone(),
+            room,
             at,
-            since,
+            since: change.at,
+            guards: Guards::one(),
             warned: AtomicBool::new(false),
-            state: Mutex::default(),
+            state: Mutex::new(state),
         })
+    }
+
+    pub(crate) fn front(&self) -> &Arc<Front<H>> {
+        &self.session.front
+    }
+
+    pub(crate) fn holder(&self) -> &H {
+        &self.session.holder
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state().lost.is_some()
+    }
+
+    /// The last guard has gone. Marks the lease lost, if it is to be released now.
+    ///
+    /// What was lost before leaves the table with the receipt of its end.
+    pub(crate) fn give_up(&self) -> Option<Lost> {
+        let mut state = self.state();
+        let stays = state.lost.is_some() || state.kept || state.tainted || state.operations > 0;
+        (!stays).then(|| state.lose(Loss::Released))
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, HoldState> {
@@ -125,7 +176,7 @@ impl<H: Holder> Hold<H> {
         let call = self.call(action);
         let reply = {
             let _inside = span.enter();
-            self.front.authority.call_from_front(call, note)
+            self.front().authority.call_from_front(call, note)
         };
         let answer = match reply {
             Reply::Ready(answer) => answer,
@@ -150,7 +201,7 @@ impl<H: Holder> Hold<H> {
         before: Option<LeaseId>,
         span: &Span,
     ) -> Result<Change, LeaseError<H>> {
-        self.front.heard.answered(&answer);
+        self.front().heard.answered(&answer);
         match &answer {
             Err(AuthorityError::Undecided { attempt }) => {
                 self.state().undecided = Some(*attempt);
@@ -170,7 +221,7 @@ impl<H: Holder> Hold<H> {
                 return Ok(change);
             }
             Ok(Outcome::Refused(Refusal::StaleToken { .. })) => {
-                LeaseError::Lost(self.front.table.over(self, Loss::Stale))
+                LeaseError::Lost(self.front().table.over(self, Loss::Stale))
             }
             Ok(Outcome::Refused(refusal)) => LeaseError::Refused(refusal),
             Ok(Outcome::Many(_)) => {
@@ -188,27 +239,19 @@ impl<H: Holder> Hold<H> {
             return;
         }
         if let Some(loss) = Loss::of(change) {
-            self.front.table.over(self, loss);
+            self.front().table.over(self, loss);
             return;
         }
         let mut state = self.state();
-        if state.seen.is_some_and(|seen| seen >= change.seq) {
+        let before = state.expires;
+        if !state.learn(change) {
             return;
         }
-        state.seen = Some(change.seq);
-        if let Detail::Granted { expires, .. }
-        | Detail::Touched { expires, .. }
-        | Detail::Begun { expires, .. }
-        | Detail::Ended { expires, .. } = change.detail
-        {
-            let sooner = expires < state.expires;
-            state.expires = expires;
-            self.warned.store(false, Ordering::Relaxed);
-            if sooner && state.token.is_some() {
-                let old = self.arm(&mut state);
-                drop(state);
-                drop(old);
-            }
+        self.warned.store(false, Ordering::Relaxed);
+        if state.expires < before && state.token.is_some() {
+            let old = self.arm(&mut state);
+            drop(state);
+            drop(old);
         }
     }
 
@@ -216,20 +259,21 @@ impl<H: Holder> Hold<H> {
     ///
     /// What the authority has ended is to be lost by the table, which remembers it.
     pub(crate) fn lose(&self, loss: Loss) -> Loss {
-        let mut state = self.state();
-        let news = state.lost.is_none();
-        let loss = *state.lost.get_or_insert(loss);
-        let alarms = (state.alarm.take(), state.renewal.take());
-        let token = state.token.clone();
-        drop(state);
-        drop(alarms);
+        let lost = self.state().lose(loss);
+        self.tell_loss(lost)
+    }
+
+    /// Tells of a loss. It wakes whoever waits for it, so not under a lock.
+    pub(crate) fn tell_loss(&self, lost: Lost) -> Loss {
+        let Lost {
+            loss, news, token, ..
+        } = lost;
         if news {
             telemetry::lost(self, loss);
-            if let Some(watch) = self.front.watch.get() {
+            if let Some(watch) = self.front().watch.get() {
                 watch.ended(self, Closed::Lease(loss));
             }
         }
-        // It wakes whoever waits for it, so not under the lock.
         if let Some(token) = token {
             token.cancel();
         }
@@ -238,7 +282,7 @@ impl<H: Holder> Hold<H> {
 
     /// Says how the lease stands now. A loss that is noticed here is final.
     pub(crate) fn standing(&self) -> Standing {
-        let now = self.front.clock.now();
+        let now = self.front().clock.now();
         let standing = self.judge(&self.state(), now);
         if standing == Standing::Jeopardy && !self.warned.swap(true, Ordering::Relaxed) {
             telemetry::jeopardy(self);
@@ -261,15 +305,15 @@ impl<H: Holder> Hold<H> {
 
     /// The first moment at which it would be lost by its term.
     pub(crate) fn lost_at(&self) -> Option<Moment> {
-        self.front.terms.lost_at(self.state().expires)
+        self.front().terms.lost_at(self.state().expires)
     }
 
     fn judge(&self, state: &HoldState, now: Moment) -> Standing {
         match state.lost {
             Some(loss) => Standing::Lost(loss),
             None if state.undecided.is_some() => Standing::Jeopardy,
-            None if state.shields > 0 && self.front.shields => Standing::Safe,
-            None => self.front.terms.judge(state.expires, now),
+            None if state.shields > 0 && self.front().shields => Standing::Safe,
+            None => self.front().terms.judge(state.expires, now),
         }
     }
 
@@ -292,10 +336,10 @@ impl<H: Holder> Hold<H> {
 
     /// Whether the lease, not lost, holds for `remaining` more without a renewal.
     pub(crate) fn lasts(&self, remaining: core::time::Duration) -> bool {
-        let now = self.front.clock.now();
+        let now = self.front().clock.now();
         let state = self.state();
-        let shielded = state.shields > 0 && self.front.shields;
-        shielded || self.front.terms.lasts(state.expires, now, remaining)
+        let shielded = state.shields > 0 && self.front().shields;
+        shielded || self.front().terms.lasts(state.expires, now, remaining)
     }
 
     /// Returns a token that is cancelled when the lease is lost.
@@ -319,10 +363,10 @@ impl<H: Holder> Hold<H> {
 
     /// Sets the alarm for the moment at which the term would be over. Answers the alarm before it.
     fn arm(self: &Arc<Self>, state: &mut HoldState) -> Option<Alarm> {
-        let at = self.front.terms.lost_at(state.expires);
+        let at = self.front().terms.lost_at(state.expires);
         let bell = || Waker::from(Arc::new(Bell(Arc::downgrade(self))));
         // Where nothing can ring, the next use of the lease notices.
-        let alarm = at.and_then(|at| self.front.clock.arm(at, bell()).ok());
+        let alarm = at.and_then(|at| self.front().clock.arm(at, bell()).ok());
         core::mem::replace(&mut state.alarm, alarm)
     }
 
@@ -356,19 +400,19 @@ impl<H: Holder> Hold<H> {
     /// Renews at each third of the term, from now on and as long as there are guards.
     pub(crate) fn renew(self: &Arc<Self>) {
         let mut state = self.state();
-        if state.lost.is_some() || state.guards == 0 || self.front.terms.third.is_zero() {
+        if state.lost.is_some() || self.guards.count() == 0 || self.front().terms.third.is_zero() {
             return;
         }
-        let at = self.front.clock.now().after(self.front.terms.third);
+        let at = self.front().clock.now().after(self.front().terms.third);
         let bell = Waker::from(Arc::new(Renewal(Arc::downgrade(self), at)));
         // Where nothing can ring, the lease is one that is not renewed; its holder sees the jeopardy.
-        let old = core::mem::replace(&mut state.renewal, self.front.clock.arm(at, bell).ok());
+        let old = core::mem::replace(&mut state.renewal, self.front().clock.arm(at, bell).ok());
         drop(state);
         drop(old);
     }
 
     fn renew_now(self: &Arc<Self>, due: Moment) {
-        if self.not_lost().is_err() || self.state().guards == 0 {
+        if self.not_lost().is_err() || self.guards.count() == 0 {
             return;
         }
         let before = self.state().undecided;
@@ -379,7 +423,7 @@ impl<H: Holder> Hold<H> {
         };
         let span = telemetry::renew(self);
         let call = || {
-            let authority = &self.front.authority;
+            let authority = &self.front().authority;
             authority.call_from_front(self.call(action), None)
         };
         match span.in_scope(call) {

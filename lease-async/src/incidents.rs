@@ -413,7 +413,7 @@ impl<H: Holder> Watch<H> {
                 number,
                 what,
                 resource: hold.key.clone(),
-                holder: hold.holder.clone(),
+                holder: hold.holder().clone(),
                 token: hold.at.token,
                 since: part.since,
                 age: now.since(part.since),
@@ -575,7 +575,7 @@ mod tests {
         let leases = leases.with_incidents(IncidentPolicy::default());
         let session = leases.connect("a").unwrap();
         let guard = session.acquire("docs").await.unwrap();
-        let front = guard.hold().front.clone();
+        let front = guard.hold().front().clone();
         let watch = front.watch.get().unwrap();
         let operation = guard.begin().await.unwrap();
         assert_eq!(watch.state().leases.len(), 1);

@@ -1,6 +1,6 @@
 //! The front door, and the connections that come through it.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::{fmt, time::Duration};
 use std::sync::{Arc, OnceLock};
 
@@ -22,7 +22,7 @@ pub struct Leases<H: Holder = SessionHolder> {
     front: Arc<Front<H>>,
 }
 
-/// What a session, its requests and its guards need of the front.
+/// What the sessions of a front have in common.
 pub(crate) struct Front<H: Holder> {
     pub(crate) authority: Arc<dyn Authority<Holder = H>>,
     pub(crate) clock: Arc<dyn AlarmClock>,
@@ -35,7 +35,6 @@ pub(crate) struct Front<H: Holder> {
     pub(crate) watch: OnceLock<Arc<Watch<H>>>,
     pub(crate) heard: Heard,
     pub(crate) missed: Missed<H>,
-    sessions: AtomicU64,
 }
 
 /// One connection: one writer.
@@ -47,10 +46,11 @@ pub struct Session<H: Holder = SessionHolder> {
     shared: Arc<Shared<H>>,
 }
 
-/// What a request of a session needs, also when the session goes meanwhile.
+/// What the requests and the holds of a session need, also when the session goes meanwhile.
 pub(crate) struct Shared<H: Holder> {
     pub(crate) front: Arc<Front<H>>,
-    pub(crate) number: u64,
+    /// What it holds, in the table.
+    pub(crate) row: usize,
     pub(crate) holder: H,
     gone: AtomicBool,
 }
@@ -106,7 +106,6 @@ impl<H: Holder> Leases<H> {
                 watch: OnceLock::new(),
                 heard: Heard::default(),
                 missed,
-                sessions: AtomicU64::new(0),
             }),
         })
     }
@@ -166,11 +165,10 @@ impl<H: Holder> Leases<H> {
     }
 
     fn session(&self, holder: H) -> Session<H> {
-        let number = self.front.sessions.fetch_add(1, Ordering::Relaxed);
         Session {
             shared: Arc::new(Shared {
                 front: Arc::clone(&self.front),
-                number,
+                row: self.front.table.add_row(),
                 holder,
                 gone: AtomicBool::new(false),
             }),
@@ -262,12 +260,18 @@ impl<H: Holder> Shared<H> {
     }
 }
 
+impl<H: Holder> Drop for Shared<H> {
+    fn drop(&mut self) {
+        self.front.table.remove_row(self.row);
+    }
+}
+
 impl<H: Holder> Drop for Session<H> {
     fn drop(&mut self) {
         let front = &self.shared.front;
         // Before the disconnect: a grant that comes after it finds that nobody is there.
         self.shared.gone.store(true, Ordering::SeqCst);
-        front.table.disconnect(self.shared.number);
+        front.table.disconnect(&self.shared);
         front.authority.call_detached(Call {
             resource: None,
             action: Action::Disconnect(self.shared.holder.clone()),

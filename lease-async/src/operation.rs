@@ -66,7 +66,7 @@ impl<H: Holder> Operation<H> {
         }
         hold.state().shields += 1;
         operation.stage = Stage::Flying;
-        if let Some(watch) = hold.front.watch.get() {
+        if let Some(watch) = hold.front().watch.get() {
             watch.begun(hold, id, change.at);
         }
         Ok(operation)
@@ -76,7 +76,7 @@ impl<H: Holder> Operation<H> {
         let mut state = self.hold.state();
         state.operations = state.operations.saturating_sub(1);
         drop(state);
-        if let Some(watch) = self.hold.front.watch.get() {
+        if let Some(watch) = self.hold.front().watch.get() {
             watch.over(&self.hold, self.id);
         }
     }
@@ -248,7 +248,7 @@ impl<H: Holder> Drop for Operation<H> {
         self.taint(result);
         let (at, op) = (self.hold.at, self.id);
         let end = self.hold.call(Action::End { at, op, result });
-        let authority = &self.hold.front.authority;
+        let authority = &self.hold.front().authority;
         authority.call_detached_from_front(end, note);
         if self.stage != Stage::Beginning {
             self.hold.unshield();

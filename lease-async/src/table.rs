@@ -1,4 +1,4 @@
-//! Who shares with whom: the holds of a front, by generation.
+//! Who shares with whom: the holds of a front.
 //!
 //! # How a release and a re-entry are ordered
 //!
@@ -12,7 +12,7 @@
 //! 3. A request that was made after the end, and is granted that very lease, has the authority's word that it
 //!    goes on. It is believed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lease_core::{Change, Code, Detail, Generation, Grant, Holder, Receipt, ResourceKey, Verdict};
@@ -22,40 +22,62 @@ use tokio::sync::futures::OwnedNotified;
 use crate::events::Tap;
 use crate::hold::Hold;
 use crate::incidents::Closed;
-use crate::leases::Front;
+use crate::leases::Shared;
+use crate::rooms::{Rooms, Seat};
 use crate::standing::Loss;
 use crate::telemetry::Observer;
 
 /// The holds of one front.
 ///
 /// A hold stays as long as its lease, with or without guards: what was done under the lease outlives them.
-/// The table is locked before a hold, and neither while an authority is called.
+/// The table is locked before a hold, and neither while an authority is called. No hold is dropped while it is
+/// locked, since with a hold its session may go, and that comes here.
 pub(crate) struct Table<H: Holder> {
     state: Mutex<TableState<H>>,
     observer: Arc<Observer>,
 }
 
 struct TableState<H: Holder> {
-    holds: BTreeMap<Generation, Arc<Hold<H>>>,
-    by_session: BTreeSet<(u64, Generation)>,
-    /// The resources that somebody asks for now.
-    asked: BTreeMap<ResourceKey, Asked>,
-    /// How many leases have ended.
+    rooms: Rooms<H>,
+    /// How many leases have ended for which somebody asked then.
     ends: u64,
 }
 
-/// What the requests for one resource must know.
-#[derive(Default)]
-struct Asked {
-    requests: usize,
-    /// The latest lease of the resource that ended while they were on their way, and which end it was.
-    over: Option<(Generation, u64)>,
+/// How many guards a hold has. Changed only with the table locked.
+#[derive(Debug)]
+pub(crate) struct Guards(AtomicUsize);
+
+impl Guards {
+    pub(crate) const fn one() -> Self {
+        Self(AtomicUsize::new(1))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn set(&self, guards: usize) {
+        self.0.store(guards, Ordering::Relaxed);
+    }
+
+    fn enter(&self) {
+        self.set(self.count().saturating_add(1));
+    }
+
+    /// Answers how many are left.
+    fn leave(&self) -> usize {
+        let left = self.count().saturating_sub(1);
+        self.set(left);
+        left
+    }
 }
 
-/// A request on its way to an authority, or back.
-pub(crate) struct Asking<H: Holder> {
-    table: Arc<Table<H>>,
-    key: ResourceKey,
+/// A request on its way to an authority, or back. It is to be taken back to the table.
+#[derive(Debug)]
+#[must_use = "the table counts it until it is back"]
+pub(crate) struct Asking {
+    /// The room of its resource.
+    room: usize,
     /// How many leases had ended before it was made.
     after: u64,
 }
@@ -71,34 +93,30 @@ pub(crate) enum Entered<H: Holder> {
 }
 
 /// What is to be done after a guard went.
-pub(crate) enum Left<H: Holder> {
+pub(crate) enum Left<'a, H: Holder> {
     /// Nothing: there are other guards, or the lease is left as it is.
     Stays,
     /// The lease is to be released, and then this is to be dropped.
-    Release(Releasing<H>),
+    Release(Releasing<'a, H>),
 }
 
 /// A release under way. While it is there, nobody becomes a guard of the lease.
 ///
 /// Dropped, it is over: the lease has ended, as far as this front can tell.
-pub(crate) struct Releasing<H: Holder>(Arc<Hold<H>>);
+pub(crate) struct Releasing<'a, H: Holder>(&'a Arc<Hold<H>>);
 
-impl<H: Holder> Drop for Releasing<H> {
+impl<H: Holder> Drop for Releasing<'_, H> {
     fn drop(&mut self) {
-        self.0.front.table.settle(&self.0, true);
+        self.0.front().table.settle(self.0, true);
     }
 }
 
 impl<H: Holder> Table<H> {
     pub(crate) fn new(observer: Arc<Observer>) -> Self {
+        let (rooms, ends) = (Rooms::new(), 0);
         Self {
             observer,
-            state: Mutex::new(TableState {
-                holds: BTreeMap::new(),
-                by_session: BTreeSet::new(),
-                asked: BTreeMap::new(),
-                ends: 0,
-            }),
+            state: Mutex::new(TableState { rooms, ends }),
         }
     }
 
@@ -106,99 +124,110 @@ impl<H: Holder> Table<H> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says that somebody is about to ask for `key`. To be kept until the answer is here.
-    pub(crate) fn asking(self: &Arc<Self>, key: &ResourceKey) -> Asking<H> {
+    /// Makes the row of a new session, to be given up with the session.
+    pub(crate) fn add_row(&self) -> usize {
+        self.state().rooms.add_row()
+    }
+
+    pub(crate) fn remove_row(&self, row: usize) {
+        self.state().rooms.remove_row(row);
+    }
+
+    /// Says that somebody is about to ask for `key`.
+    pub(crate) fn asking(&self, key: &ResourceKey) -> Asking {
         let mut table = self.state();
         let after = table.ends;
-        let asked = table.asked.entry(key.clone()).or_default();
-        asked.requests = asked.requests.saturating_add(1);
-        drop(table);
-        Asking {
-            table: Arc::clone(self),
-            key: key.clone(),
-            after,
-        }
+        let room = table.rooms.open(key);
+        Asking { room, after }
+    }
+
+    /// Takes a request back that got nothing.
+    pub(crate) fn asked(&self, asking: &Asking) {
+        self.state().asked(asking);
     }
 
     /// Gives the grant that `asking` got its hold: the one of its generation, or a new one.
     pub(crate) fn enter(
         &self,
-        front: &Arc<Front<H>>,
-        session: (u64, &H),
-        asking: &Asking<H>,
+        session: &Arc<Shared<H>>,
+        key: &ResourceKey,
+        asking: &Asking,
         (grant, change): (&Grant, &Change),
     ) -> Entered<H> {
         let generation = grant.at.token.generation;
         let mut table = self.state();
-        let known = table.holds.get(&generation).cloned();
-        if let Some(hold) = &known {
-            let mut state = hold.state();
-            if state.releasing {
+        let known = match table.rooms.seat(asking.room, generation) {
+            None => None,
+            Some(seat) if seat.releasing => {
                 // From now on it is told, also before it is polled.
-                let over = Arc::clone(state.behind.get_or_insert_default());
+                let over = Arc::clone(seat.behind.get_or_insert_default());
+                table.asked(asking);
                 return Entered::Releasing(over.notified_owned());
             }
-            if state.lost.is_none() {
-                state.guards = state.guards.saturating_add(1);
-                drop(state);
-                drop(table);
-                hold.learn(change);
-                return Entered::Hold(Arc::clone(hold));
-            }
+            Some(seat) => Some(Arc::clone(&seat.hold)),
+        };
+        if let Some(hold) = known.as_ref().filter(|hold| !hold.is_lost()) {
+            hold.guards.enter();
+            table.asked(asking);
+            drop(table);
+            hold.learn(change);
+            return Entered::Hold(Arc::clone(hold));
         }
         if table.is_over(asking, generation) {
+            table.asked(asking);
+            // Before what was known.
+            drop(table);
             return Entered::Gone;
         }
-        let hold = Hold::new(front, session, &asking.key, (grant.at, change.at));
-        if let Some(before) = known {
+        let hold = Hold::new(session, key, asking.room, (grant.at, change));
+        let before = table.rooms.unseat(asking.room, generation);
+        if let Some(before) = &known {
             // Its holder had stopped in time, and the authority says that it goes on: its old guards stay
             // lost, and what was done under it stays known.
-            hold.inherit(&before);
+            hold.inherit(before);
         }
-        hold.state().guards = 1;
-        table.holds.insert(generation, Arc::clone(&hold));
-        table.by_session.insert((session.0, generation));
+        table.rooms.sit(Arc::clone(&hold));
+        table.asked(asking);
         drop(table);
-        hold.learn(change);
-        if let Some(watch) = front.watch.get() {
+        drop(before);
+        if let Some(watch) = session.front.watch.get() {
             watch.granted(&hold);
         }
         Entered::Hold(hold)
     }
 
     /// Takes one guard away.
-    pub(crate) fn leave(&self, hold: &Arc<Hold<H>>) -> Left<H> {
-        let table = self.state();
-        let mut state = hold.state();
-        state.guards = state.guards.saturating_sub(1);
-        if state.guards > 0 {
+    pub(crate) fn leave<'a>(&self, hold: &'a Arc<Hold<H>>) -> Left<'a, H> {
+        let mut table = self.state();
+        if hold.guards.leave() > 0 {
             return Left::Stays;
         }
-        // What was lost leaves the table with the receipt of its end.
-        if state.lost.is_some() || state.kept || state.tainted || state.operations > 0 {
+        // What has ended is lost, or is about to be.
+        let Some(seat) = table.rooms.seat_of(hold) else {
+            return Left::Stays;
+        };
+        let Some(lost) = hold.give_up() else {
             // A release that was dropped on its way leaves by here, too.
-            let behind = state.reopen();
-            drop(state);
+            let behind = seat.reopen();
             drop(table);
             tell(behind);
             return Left::Stays;
-        }
-        state.releasing = true;
-        drop(state);
+        };
+        seat.releasing = true;
         drop(table);
-        hold.lose(Loss::Released);
-        Left::Release(Releasing(Arc::clone(hold)))
+        hold.tell_loss(lost);
+        Left::Release(Releasing(hold))
     }
 
     /// Begins to release: fails if this was not the last guard and is gone now.
-    pub(crate) fn begin_release(&self, hold: &Hold<H>) -> Result<(), usize> {
-        let _table = self.state();
-        let mut state = hold.state();
-        if state.guards > 1 {
-            state.guards = state.guards.saturating_sub(1);
-            return Err(state.guards);
+    pub(crate) fn begin_release(&self, hold: &Arc<Hold<H>>) -> Result<(), usize> {
+        let mut table = self.state();
+        if hold.guards.count() > 1 {
+            return Err(hold.guards.leave());
         }
-        state.releasing = true;
+        if let Some(seat) = table.rooms.seat_of(hold) {
+            seat.releasing = true;
+        }
         Ok(())
     }
 
@@ -206,108 +235,134 @@ impl<H: Holder> Table<H> {
     pub(crate) fn settle(&self, hold: &Arc<Hold<H>>, released: bool) {
         let mut table = self.state();
         if released {
-            table.remove(hold);
+            hold.guards.set(0);
+            let gone = table.remove(hold);
+            drop(table);
+            close(gone);
+        } else {
+            let behind = table.rooms.seat_of(hold).and_then(Seat::reopen);
+            drop(table);
+            tell(behind);
         }
-        let mut state = hold.state();
-        if released {
-            state.guards = 0;
-        }
-        let behind = state.reopen();
-        drop(state);
-        drop(table);
-        tell(behind);
     }
 
     /// The authority says that the lease of `hold` has ended.
     pub(crate) fn over(&self, hold: &Arc<Hold<H>>, loss: Loss) -> Loss {
-        self.state().remove(hold);
+        let gone = self.state().remove(hold);
+        close(gone);
         hold.lose(loss)
     }
 
     /// Ends all of a session.
-    pub(crate) fn disconnect(&self, session: u64) {
+    pub(crate) fn disconnect(&self, session: &Shared<H>) {
         let mut table = self.state();
         let mut gone = Vec::new();
-        loop {
-            let mut rest = table.by_session.range((session, Generation::FIRST)..);
-            let Some((_, generation)) = rest.next().copied().filter(|(of, _)| *of == session)
-            else {
+        while let Some((room, generation)) = table.rooms.last_of(session.row) {
+            let Some(seat) = table.take(room, generation) else {
                 break;
             };
-            table.by_session.remove(&(session, generation));
-            if let Some(hold) = table.holds.get(&generation).cloned() {
-                table.remove(&hold);
-                gone.push(hold);
-            }
+            gone.push(seat);
         }
         drop(table);
-        for hold in gone {
-            hold.lose(Loss::Disconnected);
+        for seat in gone {
+            seat.hold.lose(Loss::Disconnected);
+            tell(seat.behind);
         }
     }
 
     /// How many leases are known.
     pub(crate) fn len(&self) -> usize {
-        self.state().holds.len()
+        self.state().rooms.len()
     }
 
     /// Returns the leases that are known, in order of their grants.
     pub(crate) fn holds(&self) -> Vec<Arc<Hold<H>>> {
-        self.state().holds.values().cloned().collect()
+        let table = self.state();
+        let holds = table.rooms.seats().map(|seat| Arc::clone(&seat.hold));
+        let mut holds: Vec<_> = holds.collect();
+        drop(table);
+        holds.sort_unstable_by_key(|hold| hold.at.token.generation);
+        holds
     }
 
     /// Returns how many leases are known, the oldest one, and how many requests have no answer yet.
     pub(crate) fn survey(&self) -> (usize, Option<Arc<Hold<H>>>, usize) {
         let table = self.state();
-        let oldest = table.holds.first_key_value();
-        let oldest = oldest.map(|(_, hold)| Arc::clone(hold));
-        let waiting = table.asked.values().map(|asked| asked.requests).sum();
-        (table.holds.len(), oldest, waiting)
+        let holds = table.rooms.seats().map(|seat| &seat.hold);
+        let oldest = holds.min_by_key(|hold| hold.at.token.generation);
+        (table.rooms.len(), oldest.cloned(), table.rooms.requests())
     }
 
-    fn hold(&self, generation: Generation) -> Option<Arc<Hold<H>>> {
-        self.state().holds.get(&generation).cloned()
+    fn hold(&self, key: Option<&ResourceKey>, generation: Generation) -> Option<Arc<Hold<H>>> {
+        let mut table = self.state();
+        let seat = match key {
+            Some(key) => {
+                let room = table.rooms.find(key)?;
+                table.rooms.seat(room, generation).map(|seat| &*seat)
+            }
+            None => table.rooms.search(generation),
+        };
+        seat.map(|seat| Arc::clone(&seat.hold))
     }
 
     /// A receipt says that a lease has ended.
     fn end(&self, key: Option<&ResourceKey>, generation: Generation, loss: Loss) {
-        match (self.hold(generation), key) {
+        match (self.hold(key, generation), key) {
             (Some(hold), _) => {
                 self.over(&hold, loss);
             }
             // Its grant may be on its way.
-            (None, Some(key)) => self.state().ended(key, generation),
+            (None, Some(key)) => {
+                let mut table = self.state();
+                if let Some(room) = table.rooms.find(key) {
+                    table.ended(room, generation);
+                }
+            }
             (None, None) => {}
         }
     }
 }
 
 impl<H: Holder> TableState<H> {
-    /// Takes a hold out that has ended.
-    fn remove(&mut self, hold: &Arc<Hold<H>>) {
-        let generation = hold.at.token.generation;
-        let current = self.holds.get(&generation);
-        if current.is_some_and(|current| Arc::ptr_eq(current, hold)) {
-            self.holds.remove(&generation);
-            self.by_session.remove(&(hold.session, generation));
-            self.ended(&hold.key, generation);
+    /// Takes a hold out that has ended. What is answered is to be closed outside the lock.
+    fn remove(&mut self, hold: &Arc<Hold<H>>) -> Option<Seat<H>> {
+        self.rooms.seat_of(hold)?;
+        self.take(hold.room, hold.at.token.generation)
+    }
+
+    fn take(&mut self, room: usize, generation: Generation) -> Option<Seat<H>> {
+        let seat = self.rooms.unseat(room, generation)?;
+        self.ended(room, generation);
+        self.rooms.close(room);
+        Some(seat)
+    }
+
+    /// A request is back.
+    fn asked(&mut self, asking: &Asking) {
+        if let Some(room) = self.rooms.room(asking.room) {
+            room.requests = room.requests.saturating_sub(1);
+            if room.requests == 0 {
+                room.over = None;
+                self.rooms.close(asking.room);
+            }
         }
     }
 
     /// Remembers an end for whoever has asked before it.
-    fn ended(&mut self, key: &ResourceKey, generation: Generation) {
-        let Some(asked) = self.asked.get_mut(key) else {
+    fn ended(&mut self, room: usize, generation: Generation) {
+        let asked = self.rooms.room(room);
+        let Some(room) = asked.filter(|room| room.requests > 0) else {
             return;
         };
         self.ends = self.ends.saturating_add(1);
-        if asked.over.is_none_or(|(over, _)| over <= generation) {
-            asked.over = Some((generation, self.ends));
+        if room.over.is_none_or(|(over, _)| over <= generation) {
+            room.over = Some((generation, self.ends));
         }
     }
 
     /// Whether a grant that `asking` got was decided before its lease ended.
-    fn is_over(&self, asking: &Asking<H>, generation: Generation) -> bool {
-        let over = self.asked.get(&asking.key).and_then(|asked| asked.over);
+    fn is_over(&mut self, asking: &Asking, generation: Generation) -> bool {
+        let over = self.rooms.room(asking.room).and_then(|room| room.over);
         // A later lease of the same resource has come and gone, or this very one has.
         over.is_some_and(|(over, end)| {
             generation < over || (generation == over && asking.after < end)
@@ -315,16 +370,9 @@ impl<H: Holder> TableState<H> {
     }
 }
 
-impl<H: Holder> Drop for Asking<H> {
-    fn drop(&mut self) {
-        let mut table = self.table.state();
-        if let Some(asked) = table.asked.get_mut(&self.key) {
-            asked.requests = asked.requests.saturating_sub(1);
-            if asked.requests == 0 {
-                table.asked.remove(&self.key);
-            }
-        }
-    }
+/// Lets go of what was in a seat that is taken away. Not under a lock.
+fn close<H: Holder>(seat: Option<Seat<H>>) {
+    tell(seat.and_then(|seat| seat.behind));
 }
 
 /// Tells whoever stands behind a release that it is over. Not under a lock: it wakes.
@@ -352,10 +400,10 @@ impl<H: Holder> Tap<H> for Table<H> {
             self.end(key, token.generation, loss);
             return;
         }
-        let Some(hold) = self.hold(token.generation) else {
+        let Some(hold) = self.hold(key, token.generation) else {
             return;
         };
-        if change.code == Code::Adopted && receipt.holder.as_ref() != Some(&hold.holder) {
+        if change.code == Code::Adopted && receipt.holder.as_ref() != Some(hold.holder()) {
             self.over(&hold, Loss::HandedOver);
         } else {
             hold.learn(change);
@@ -370,15 +418,14 @@ impl<H: Holder> Tap<H> for Table<H> {
     fn missed(&self) {
         self.observer.missed();
         let mut table = self.state();
-        let idle = |hold: &&Arc<Hold<H>>| {
-            let state = hold.state();
-            state.guards == 0 && !state.releasing
-        };
-        let idle: Vec<_> = table.holds.values().filter(idle).cloned().collect();
-        idle.iter().for_each(|hold| table.remove(hold));
+        let idle = |seat: &&Seat<H>| seat.hold.guards.count() == 0 && !seat.releasing;
+        let idle: Vec<_> = table.rooms.seats().filter(idle).collect();
+        let idle: Vec<_> = idle.iter().map(|seat| Arc::clone(&seat.hold)).collect();
+        let gone: Vec<_> = idle.iter().map(|hold| table.remove(hold)).collect();
         drop(table);
+        gone.into_iter().for_each(close);
         for hold in idle {
-            if let Some(watch) = hold.front.watch.get() {
+            if let Some(watch) = hold.front().watch.get() {
                 watch.ended(&hold, Closed::Unseen);
             }
         }

@@ -18,9 +18,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use lease_core::{
-    Action, Answer, AuthorityId, Call, Capabilities, Evidence, Holder, HolderLiveness, LeasePolicy,
-    LeaseView, Locality, Moment, Note, Order, Outcome, PolicyError, Question, Receipts, Registry,
-    Seen, SessionHolder, Step, Turn, Verdict,
+    Action, Answer, At, AuthorityId, Call, Capabilities, Evidence, Holder, HolderLiveness,
+    LeasePolicy, LeaseView, Locality, Moment, Note, Order, Outcome, PolicyError, Question,
+    Receipts, Registry, Request, ResourceKey, Seen, SessionHolder, Step, Turn, Verdict,
 };
 use tokio::sync::Notify;
 use tracing::{Instrument as _, Span};
@@ -99,6 +99,8 @@ struct How<'a> {
     note: Option<Note>,
     /// Who calls knows by the answer what it did, so only losses are told if nobody listens.
     spares: bool,
+    /// The latest moment will do, where nobody waits and nobody is told: what is done depends on no time.
+    timeless: bool,
 }
 
 impl<'a> How<'a> {
@@ -116,12 +118,7 @@ impl<'a> How<'a> {
     }
 
     fn and(self, answers: &[Answer]) -> How<'_> {
-        let Self { note, spares, .. } = self;
-        How {
-            answers,
-            note,
-            spares,
-        }
+        How { answers, ..self }
     }
 }
 
@@ -196,12 +193,22 @@ impl<H: Holder> Memory<H> {
 
 impl<H: Holder> Memory<H> {
     fn answer(&self, call: Call<H>, how: How<'static>) -> Reply<H> {
-        match self.inner.attempt(&call, how.clone()) {
+        let attempt = self.inner.attempt(&call, how.clone());
+        self.reply(attempt, how, || call)
+    }
+
+    fn reply(
+        &self,
+        attempt: Attempt<H>,
+        how: How<'static>,
+        call: impl FnOnce() -> Call<H>,
+    ) -> Reply<H> {
+        match attempt {
             Attempt::Answered(answer) => Reply::Ready(answer),
             Attempt::Waits(waiting) => Reply::Pending(Box::pin(waiting)),
             Attempt::Ask(questions) => {
                 let inner = Arc::clone(&self.inner);
-                Reply::Pending(Box::pin(inner.observing(call, questions, how)))
+                Reply::Pending(Box::pin(inner.observing(call(), questions, how)))
             }
         }
     }
@@ -306,8 +313,12 @@ impl<H: Holder> Inner<H> {
         let mut state = self.state();
         let spares = how.spares && !self.heard.load(Ordering::SeqCst);
         state.registry.keep_losses_only(spares);
-        // Under the lock, or two threads would seem to step the clock back.
-        let now = self.clock.now();
+        let now = if spares && how.timeless && state.registry.waiting() == 0 {
+            state.registry.latest()
+        } else {
+            // Under the lock, or two threads would seem to step the clock back.
+            self.clock.now()
+        };
         let mut draw = ids::lease;
         let seen = Seen {
             now,
@@ -383,27 +394,54 @@ impl<H: Holder> Inner<H> {
             if state.stage == Stage::Shut && matches!(call.action, Action::Acquire { .. }) {
                 return Attempt::Answered(Err(AuthorityError::ShutDown));
             }
-            match state.registry.call(call, turn) {
-                Step::Done(outcome) => {
-                    if let Outcome::Granted(grant, _) = &outcome {
-                        state.claim(grant);
-                    }
-                    Attempt::Answered(Ok(outcome))
-                }
-                Step::Ask(questions) => Attempt::Ask(questions),
-                Step::Queued(waiter) => {
-                    state.add(waiter);
-                    state.causes.add(waiter, call.resource.as_ref());
-                    if let Err(error) = state.arm(self) {
-                        state.forget(waiter, turn);
-                        drop(state.causes.remove(waiter));
-                        let error = AuthorityError::Unreachable(error.into());
-                        return Attempt::Answered(Err(error));
-                    }
-                    Attempt::Waits(Waiting::new(Arc::clone(self), waiter))
-                }
-            }
+            let step = state.registry.call(call, turn);
+            self.stepped(state, call.resource.as_ref(), step, turn)
         })
+    }
+
+    /// Makes a request whose parts are in hand.
+    fn request(
+        self: &Arc<Self>,
+        resource: &ResourceKey,
+        request: Request<'_, H>,
+        how: How<'_>,
+    ) -> Attempt<H> {
+        self.turn(how, |state, turn| {
+            if state.stage == Stage::Shut {
+                return Attempt::Answered(Err(AuthorityError::ShutDown));
+            }
+            let step = state.registry.acquire(resource, request, turn);
+            self.stepped(state, Some(resource), step, turn)
+        })
+    }
+
+    fn stepped(
+        self: &Arc<Self>,
+        state: &mut State<H>,
+        resource: Option<&ResourceKey>,
+        step: Step<H>,
+        turn: &mut Turn<'_>,
+    ) -> Attempt<H> {
+        match step {
+            Step::Done(outcome) => {
+                if let Outcome::Granted(grant, _) = &outcome {
+                    state.claim(grant);
+                }
+                Attempt::Answered(Ok(outcome))
+            }
+            Step::Ask(questions) => Attempt::Ask(questions),
+            Step::Queued(waiter) => {
+                state.add(waiter);
+                state.causes.add(waiter, resource);
+                if let Err(error) = state.arm(self) {
+                    state.forget(waiter, turn);
+                    drop(state.causes.remove(waiter));
+                    let error = AuthorityError::Unreachable(error.into());
+                    return Attempt::Answered(Err(error));
+                }
+                Attempt::Waits(Waiting::new(Arc::clone(self), waiter))
+            }
+        }
     }
 
     /// Observes the holders that stand in the way of `call`, and makes it again.
@@ -519,6 +557,34 @@ impl<H: Holder> Authority for Memory<H> {
         // Of nothing else it knows without the answer what it did.
         how.spares = matches!(call.action, Action::Release(_));
         self.detached(&call, how);
+    }
+
+    fn request_from_front(
+        &self,
+        resource: &ResourceKey,
+        request: Request<'_, H>,
+        note: Option<&Note>,
+    ) -> Reply<H> {
+        let how = How::from_front(note.cloned());
+        let Request { holder, ttl, wait } = request;
+        let attempt = self.inner.request(resource, request, how.clone());
+        self.reply(attempt, how, || {
+            let holder = holder.clone();
+            Call {
+                resource: Some(resource.clone()),
+                action: Action::Acquire { holder, ttl },
+                wait,
+            }
+        })
+    }
+
+    fn release_from_front(&self, resource: &ResourceKey, at: At) {
+        let mut how = How::from_front(None);
+        how.timeless = true;
+        self.inner.turn(how, |state, turn| {
+            // A refusal says that the lease is gone already.
+            drop(state.registry.release(resource, at, turn));
+        });
     }
 
     fn losses(&self) -> Events<H> {

@@ -176,12 +176,12 @@ pub(crate) fn lagged<H: Holder>(
     ended: &Result<Change, LeaseError<H>>,
 ) {
     #[cfg(feature = "metrics")]
-    if let Some(metrics) = hold.front.observer.metrics.get() {
+    if let Some(metrics) = hold.front().observer.metrics.get() {
         let what = match ended {
             Ok(_) => (names::Outcome::Renewed, None),
             Err(error) => names::lease(error),
         };
-        let lag = hold.front.clock.now().since(due);
-        metrics.lagged(hold.front.observer.backend, &hold.key, lag, what);
+        let lag = hold.front().clock.now().since(due);
+        metrics.lagged(hold.front().observer.backend, &hold.key, lag, what);
     }
 }

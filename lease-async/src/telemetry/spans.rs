@@ -101,12 +101,12 @@ macro_rules! about {
     ($level:expr, $name:expr, $hold:expr $(, $field:tt = $value:expr)* $(,)?) => {
         tracing::span!(
             target: TARGET, $level, $name,
-            { a::BACKEND } = $hold.front.observer.backend,
+            { a::BACKEND } = $hold.front().observer.backend,
             { a::RESOURCE } = $hold.key.as_str(),
-            { a::HOLDER } = display(Name(&$hold.holder)),
+            { a::HOLDER } = display(Name($hold.holder())),
             { a::KIND } = H::KIND,
-            { a::SESSION } = parts(&$hold.holder).session,
-            { a::PID } = parts(&$hold.holder).pid,
+            { a::SESSION } = parts($hold.holder()).session,
+            { a::PID } = parts($hold.holder()).pid,
             { a::GENERATION } = number($hold.at.token.generation),
             { a::LEASE } = display($hold.at.token.lease),
             { a::OUTCOME } = Empty,
@@ -167,7 +167,7 @@ pub(super) fn takeover<H: Holder>(hold: &Hold<H>, change: &Change) {
         Detail::Granted { previous, .. } => previous.map(|token| token.generation),
         _ => None,
     };
-    let proof = hold.front.observer.take_proof(hold.at.token.generation);
+    let proof = hold.front().observer.take_proof(hold.at.token.generation);
     let span = about!(
         Level::INFO,
         span::TAKEOVER,
@@ -276,7 +276,7 @@ fn refusal<H: Holder>(span: &Span, refusal: &Refusal<H>) {
 pub(crate) fn refused<H: Holder>(hold: &Hold<H>, span: &Span, error: &LeaseError<H>) {
     let what = names::lease(error);
     told(span, what);
-    hold.front.observer.decided(what);
+    hold.front().observer.decided(what);
     if let LeaseError::Refused(refused) = error {
         refusal(span, refused);
     }
@@ -294,12 +294,12 @@ macro_rules! happened {
         tracing::event!(
             name: $name, target: TARGET, $level,
             message = $name,
-            { a::BACKEND } = $hold.front.observer.backend,
+            { a::BACKEND } = $hold.front().observer.backend,
             { a::RESOURCE } = $hold.key.as_str(),
-            { a::HOLDER } = display(Name(&$hold.holder)),
+            { a::HOLDER } = display(Name($hold.holder())),
             { a::KIND } = H::KIND,
-            { a::SESSION } = parts(&$hold.holder).session,
-            { a::PID } = parts(&$hold.holder).pid,
+            { a::SESSION } = parts($hold.holder()).session,
+            { a::PID } = parts($hold.holder()).pid,
             { a::GENERATION } = number($hold.at.token.generation),
             { a::LEASE } = display($hold.at.token.lease),
             $($field = $value,)*
@@ -371,7 +371,7 @@ fn whole(number: u128) -> i64 {
 pub(crate) fn fenced<H: Holder>(hold: &Hold<H>, why: &Fenced) {
     let reason = Reason::of_fence(why).name();
     happened!(Level::WARN, event::FENCED, hold, { a::REASON } = reason);
-    hold.front.observer.turned_away(&hold.key);
+    hold.front().observer.turned_away(&hold.key);
 }
 
 /// The process of a holder has ended; it proves nothing yet.
