@@ -306,3 +306,29 @@ fn counts(site: &'static str, reason: &'static str) -> &'static Counts {
 fn add(count: &AtomicU64) {
     count.fetch_add(1, Ordering::Relaxed);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // C101
+    #[test]
+    fn sites_beyond_the_list_are_counted_together_and_those_on_it_are_kept() {
+        let names: Vec<&'static str> = (0..ALLOWED_SITES + 2)
+            .map(|number| &*format!("site {number}").leak())
+            .collect();
+        for _again in 0..2 {
+            for name in &names {
+                let _forbidden = ForbidBlocking::on_this_thread();
+                let _lifted = AllowBlocking::new(name, "a test");
+                check(Path::new("lock")).unwrap();
+            }
+        }
+        let seen = Blocking::of_this_process();
+        assert_eq!((seen.unlisted_granted, seen.unlisted_used), (4, 4));
+        let expected = names.iter().take(ALLOWED_SITES).map(|site| (*site, 2, 2));
+        let listed = seen.sites.iter();
+        let listed = listed.map(|site| (site.site, site.granted, site.used));
+        assert!(listed.eq(expected), "{seen:?}");
+    }
+}

@@ -48,6 +48,8 @@ mod runtime;
 mod scenarios;
 #[cfg(test)]
 mod shared;
+#[cfg(test)]
+mod starved;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod sys;

@@ -16,7 +16,12 @@ mod faults;
 #[cfg(test)]
 mod fence;
 #[cfg(test)]
+mod forbid;
+#[cfg(test)]
 mod fork;
+#[cfg(all(feature = "async", feature = "test-util"))]
+#[cfg(test)]
+mod front;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
