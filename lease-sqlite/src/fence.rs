@@ -1,35 +1,37 @@
 //! The fence: what lies at the record's path, looked at and acted on under the kernel lock.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use lease_core::RecordClass;
 
 use crate::busy::{Adopted, AdoptionCause};
 use crate::error::Step;
 use crate::fault::{FaultPoint, Faults};
-use crate::files::{self, FileId, Kind, Opening};
+use crate::files::{self, FileId, Kind, Object, Opening};
 use crate::gate::{Gate, Side, Stand};
 use crate::legacy::Legacy;
 use crate::limits::{RECORD_BYTES, RECORD_READ_BYTES};
 use crate::record::{self, Content, LastWriter};
+use crate::sys::Unshared;
 
 /// The record of this process, if it has one, and the gate on the same file.
 #[derive(Debug, Default)]
 pub(crate) struct RecordFile {
     own: Option<Own>,
-    /// A description of its own of the record, whose lock only wakes.
+    /// An open file of the record whose lock only wakes. Perhaps the one by which it is written.
     gate: Option<Gate>,
     /// By which side of the gate the next hold comes in: not by that of the last one.
     side: Side,
 }
 
 /// The descriptor stays open as long as the file is remembered, so that its inode number cannot be
-/// used again.
+/// used again. A gate may use it too, here or in the line: to write through it moves no lock.
 #[derive(Debug)]
 struct Own {
-    descriptor: OwnedFd,
+    descriptor: Arc<Unshared>,
     file: FileId,
 }
 
@@ -44,7 +46,7 @@ pub(crate) struct Look {
     /// Where the object is known by its file.
     file: Option<FileId>,
     /// What was opened to be read, and whether it can be written.
-    opened: Option<Result<OwnedFd, io::Error>>,
+    opened: Option<Result<Arc<Unshared>, io::Error>>,
 }
 
 impl Look {
@@ -86,6 +88,11 @@ impl RecordFile {
         faults: &mut Faults,
     ) -> Result<Look, (Step, io::Error)> {
         let fence = |error| (Step::Fence, error);
+        if self.own.is_none()
+            && let Some(gate) = &self.gate
+        {
+            return look_through(gate, path, legacy, faults);
+        }
         let Some((file, kind)) = files::identify(path).map_err(fence)? else {
             return Ok(Look::of(RecordClass::Missing));
         };
@@ -134,7 +141,7 @@ impl RecordFile {
                 .and_then(|()| files::open(path, Opening::New));
             let made = match made {
                 Err(error) if is_occupied(&error) => Ok(None),
-                made => made.map(Some),
+                made => made.map(|made| Some(Arc::new(Unshared::new(made)))),
             };
             (AdoptionCause::Missing, made.map_err(|error| (step, error))?)
         } else {
@@ -147,9 +154,11 @@ impl RecordFile {
         let record_size = u64::try_from(RECORD_BYTES).unwrap_or(u64::MAX);
         if look.size.is_some_and(|size| size > record_size) {
             // A write in place never shortens a file, and what would be left behind it is no JSON.
-            files::set_size(&descriptor, record_size).map_err(adopt)?;
+            files::set_size(&*descriptor, record_size).map_err(adopt)?;
         }
-        self.keep(descriptor).map_err(adopt)?;
+        // That of a dead claim is another one.
+        let known = look.file.filter(|_| cause == AdoptionCause::Replaced);
+        self.keep(descriptor, known).map_err(adopt)?;
         let new = self.own.as_ref().map(|own| own.file.inode());
         let is_told = !(is_first && cause == AdoptionCause::Missing);
         let adopted = Adopted { cause, old, new };
@@ -163,7 +172,7 @@ impl RecordFile {
         if faults.hit(FaultPoint::ShortWrite).is_err() {
             (given, _) = bytes.split_at(bytes.len() / 2);
         }
-        if files::write_start(&own.descriptor, given)? < bytes.len() {
+        if files::write_start(&*own.descriptor, given)? < bytes.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
         Ok(())
@@ -217,8 +226,11 @@ impl RecordFile {
         }
     }
 
-    fn keep(&mut self, descriptor: OwnedFd) -> io::Result<()> {
-        let file = files::look_at(&descriptor)?.id;
+    fn keep(&mut self, descriptor: Arc<Unshared>, known: Option<FileId>) -> io::Result<()> {
+        let file = match known {
+            Some(file) => file,
+            None => files::look_at(&*descriptor)?.id,
+        };
         self.own = Some(Own { descriptor, file });
         // A gate on another file wakes nobody who looks at this one.
         self.gate.take_if(|gate| !gate.is_on(file));
@@ -229,11 +241,34 @@ impl RecordFile {
 /// Reads whom the record at a path names. Never fails.
 pub(crate) fn last_writer(path: &Path) -> Option<LastWriter> {
     let file = files::open_regular(path).ok()?;
-    if files::look_at(&file).ok()?.kind != Kind::Regular {
+    let found = files::look_at(&file).ok()?;
+    if found.kind != Kind::Regular {
         return None;
     }
-    let bytes = bytes_of(&file).ok()?;
+    let bytes = bytes_of(&file, found.size).ok()?;
     record::named(&bytes)
+}
+
+/// Looks at the path while the record is not ours yet, and the gate is a file that was opened there.
+fn look_through(
+    gate: &Gate,
+    path: &Path,
+    legacy: Legacy,
+    faults: &mut Faults,
+) -> Result<Look, (Step, io::Error)> {
+    let found = files::look(path).map_err(|error| (Step::Fence, error))?;
+    let Some(found) = found else {
+        return Ok(Look::of(RecordClass::Missing));
+    };
+    match found.kind {
+        Kind::Directory => Ok(Look::of(RecordClass::Directory)),
+        Kind::Other => Ok(Look::of(RecordClass::NotARegularFile)),
+        Kind::Regular if gate.is_on(found.id) => {
+            let descriptor = Arc::clone(gate.descriptor());
+            Ok(content(Ok(descriptor), found, legacy, faults))
+        }
+        Kind::Regular => read(path, found.id, legacy, faults),
+    }
 }
 
 fn read(
@@ -251,32 +286,50 @@ fn read(
         },
         Err(error) => return failed(error),
     };
-    let (Ok(descriptor) | Err((_, descriptor))) = &opened;
-    let Ok(found) = files::look_at(descriptor) else {
+    let opened = match opened {
+        Ok(descriptor) => Ok(Arc::new(Unshared::new(descriptor))),
+        Err((error, descriptor)) => Err((error, descriptor)),
+    };
+    let found = match &opened {
+        Ok(descriptor) => files::look_at(&**descriptor),
+        Err((_, descriptor)) => files::look_at(descriptor),
+    };
+    let Ok(found) = found else {
         return Ok(Look::of(RecordClass::Unreadable));
     };
     if found.id != file || found.kind != Kind::Regular {
         return Ok(Look::of(RecordClass::Changing));
     }
-    let bytes = faults
-        .hit(FaultPoint::Read)
-        .and_then(|()| bytes_of(descriptor));
+    Ok(content(opened, found, legacy, faults))
+}
+
+/// Reads what was opened, for writing or, with the reason, only for reading.
+fn content(
+    opened: Result<Arc<Unshared>, (io::Error, OwnedFd)>,
+    found: Object,
+    legacy: Legacy,
+    faults: &mut Faults,
+) -> Look {
+    let bytes = faults.hit(FaultPoint::Read).and_then(|()| match &opened {
+        Ok(descriptor) => bytes_of(&**descriptor, found.size),
+        Err((_, descriptor)) => bytes_of(descriptor, found.size),
+    });
     let Ok(bytes) = bytes else {
-        return Ok(Look::of(RecordClass::Unreadable));
+        return Look::of(RecordClass::Unreadable);
     };
     let (class, writer) = match record::classify(&bytes, found.size) {
         Content::Current(writer) => (RecordClass::Current, writer),
         Content::Legacy(claim) => (legacy.class(&claim), Some(claim)),
         Content::Unrecognised => (RecordClass::Unrecognised, None),
     };
-    Ok(Look {
+    Look {
         class,
         same_file: false,
         writer,
         size: Some(found.size),
-        file: Some(file),
+        file: Some(found.id),
         opened: Some(opened.map_err(|(error, _)| error)),
-    })
+    }
 }
 
 /// It vanished or became something else: the next look will see it. Other errors are the caller's.
@@ -293,8 +346,10 @@ fn failed(error: io::Error) -> Result<Look, (Step, io::Error)> {
     }
 }
 
-fn bytes_of(file: &OwnedFd) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; RECORD_READ_BYTES];
+/// Reads a file of which this is the size.
+pub(crate) fn bytes_of(file: impl AsFd, size: u64) -> io::Result<Vec<u8>> {
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    let mut bytes = vec![0; size.min(RECORD_READ_BYTES)];
     let read = files::read_start(file, &mut bytes)?;
     bytes.truncate(read);
     Ok(bytes)
@@ -306,7 +361,7 @@ fn bytes_of(file: &OwnedFd) -> io::Result<Vec<u8>> {
 /// To look and then to remove by name would remove whatever comes in between: a claim of somebody
 /// who lives. So both change places in one step, and only then it is seen what came out. Nobody finds
 /// the path empty meanwhile.
-fn exchange(path: &Path, unique: &Path, claim: FileId) -> io::Result<Option<OwnedFd>> {
+fn exchange(path: &Path, unique: &Path, claim: FileId) -> io::Result<Option<Arc<Unshared>>> {
     let made = files::open(unique, Opening::New)?;
     let own = files::look_at(&made)?.id;
     let is_out =
@@ -325,7 +380,7 @@ fn exchange(path: &Path, unique: &Path, claim: FileId) -> io::Result<Option<Owne
         let _removed = std::fs::remove_file(unique);
     }
     match exchanged {
-        Ok(()) => Ok(is_claim.then_some(made)),
+        Ok(()) => Ok(is_claim.then(|| Arc::new(Unshared::new(made)))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

@@ -151,7 +151,8 @@ pub(crate) fn is_link(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::LOOP)
 }
 
-/// Reads from the start, until the buffer is full or the file ends.
+/// Reads from the start, until the buffer is full or the file ends. A buffer as long as the file costs
+/// one call: nobody asks for the end.
 pub(crate) fn read_start(file: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0_usize;
     while let Some(rest) = buffer.get_mut(filled..).filter(|rest| !rest.is_empty()) {

@@ -25,6 +25,7 @@ use lease_procfs::Pid;
 use crate::files::{self, FileId, Kind};
 use crate::limits::{HOPS, SLOT_TRIES};
 use crate::outlook::Outlook;
+use crate::own;
 use crate::post::Spot;
 use crate::sys::{self, Bytes, Offset, Unshared};
 
@@ -167,7 +168,7 @@ enum Found {
     Taken,
 }
 
-/// An open file of its own on a record.
+/// An open file on a record, which is at one place of the line at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
     file: FileId,
@@ -179,7 +180,7 @@ pub(crate) struct Gate {
 impl Gate {
     /// Opens the gate at a record's path; `None` if no record is there.
     pub(crate) fn at(path: &Path) -> Option<Self> {
-        let pid = Offset::from(sys::own_pid()?.get());
+        let pid = Offset::from(own::pid()?.get());
         let descriptor = files::open_to_lock(path).ok()?;
         let found = files::look_at(&descriptor).ok()?;
         (found.kind == Kind::Regular && pid < VACANT).then(|| Self {
@@ -187,6 +188,11 @@ impl Gate {
             descriptor: Arc::new(Unshared::new(descriptor)),
             pid,
         })
+    }
+
+    /// The open file, to read and write by: one that serves for both needs not be opened twice.
+    pub(crate) const fn descriptor(&self) -> &Arc<Unshared> {
+        &self.descriptor
     }
 
     pub(crate) const fn file(&self) -> FileId {

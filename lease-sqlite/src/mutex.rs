@@ -15,8 +15,9 @@ use rusqlite::{Connection, OpenFlags, ffi};
 use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
 use crate::fault::{FaultPoint, Faults};
 use crate::files::{self, FileId, Kind};
+use crate::own;
 use crate::path::Paths;
-use crate::sys::{self, KernelLook, SqliteDescriptor, Taker};
+use crate::sys::{self, KernelLook, Number, Seen, SqliteDescriptor, Taker};
 
 /// An open mutex.
 #[derive(Debug)]
@@ -39,18 +40,26 @@ pub(crate) enum Begun {
 }
 
 impl MutexFile {
-    /// Opens the mutex, and makes it first if there is none. `unique` names no other mutex in the
-    /// making.
-    pub(crate) fn open(paths: &Paths, unique: &str) -> Result<Self, AcquireError> {
+    /// Opens the mutex, and makes it first if there is none, with every directory on the way. `unique`
+    /// names no other mutex in the making. `likely` is the descriptor that SQLite most likely gets.
+    pub(crate) fn open(
+        paths: &Paths,
+        unique: &str,
+        likely: Option<Number>,
+    ) -> Result<Self, AcquireError> {
         for _again in 0..crate::limits::REOPENINGS {
             let found = files::look(&paths.mutex).map_err(|e| io(&paths.mutex, Step::Open, e))?;
             match found {
-                None => create(paths, unique)?,
+                None => {
+                    // If that fails, what follows says why.
+                    let _made = std::fs::create_dir_all(paths.directory());
+                    create(paths, unique)?;
+                }
                 Some(object) if object.kind != Kind::Regular => {
                     return Err(not_a_mutex(&paths.mutex, NotAMutex::NotARegularFile));
                 }
                 Some(object) => {
-                    if let Some(opened) = Self::open_existing(&paths.mutex, object.id)? {
+                    if let Some(opened) = Self::open_existing(&paths.mutex, object.id, likely)? {
                         return Ok(opened);
                     }
                 }
@@ -60,18 +69,25 @@ impl MutexFile {
     }
 
     /// Opens the mutex if there is one; none is made.
-    pub(crate) fn open_if_there(paths: &Paths) -> Result<Option<Self>, AcquireError> {
+    pub(crate) fn open_if_there(
+        paths: &Paths,
+        likely: Option<Number>,
+    ) -> Result<Option<Self>, AcquireError> {
         let found = files::look(&paths.mutex).map_err(|e| io(&paths.mutex, Step::Open, e))?;
         match found {
             Some(object) if object.kind == Kind::Regular => {
-                Self::open_existing(&paths.mutex, object.id)
+                Self::open_existing(&paths.mutex, object.id, likely)
             }
             Some(_) | None => Ok(None),
         }
     }
 
     /// `None` if it was replaced meanwhile.
-    fn open_existing(path: &Path, file: FileId) -> Result<Option<Self>, AcquireError> {
+    fn open_existing(
+        path: &Path,
+        file: FileId,
+        likely: Option<Number>,
+    ) -> Result<Option<Self>, AcquireError> {
         let connection = match connect(path, OpenFlags::empty()) {
             Ok(connection) => connection,
             Err(error) => {
@@ -85,12 +101,14 @@ impl MutexFile {
             connection: Taker::new(connection).map_err(|e| sqlite(path, Step::Open, e))?,
             path: path.to_owned(),
             file,
-            descriptor: SqliteDescriptor::find(file)
+            descriptor: SqliteDescriptor::find(file, own::pid(), likely)
                 .map_err(|e| io(Path::new(sys::OWN_DESCRIPTORS), Step::Open, e))?,
             version: Cell::new(None),
             is_deaf: Cell::new(false),
         };
-        if mutex.has_moved().map_err(|e| io(path, Step::Open, e))? {
+        // An open descriptor of that file says that it was opened. Whether it still lies there is looked
+        // at under the lock, and not before.
+        if mutex.descriptor.is_none() && mutex.has_moved().map_err(|e| io(path, Step::Open, e))? {
             return Ok(None);
         }
         match mutex.connection.is_readonly("main") {
@@ -103,7 +121,8 @@ impl MutexFile {
             Ok(true) => return Err(not_a_mutex(path, NotAMutex::ReadOnly)),
             Err(error) => return Err(sqlite(path, Step::Open, error)),
         }
-        mutex.check_header()?;
+        let found = mutex.descriptor.as_ref();
+        mutex.check_header(found.map(SqliteDescriptor::just_found))?;
         Ok(Some(mutex))
     }
 
@@ -114,9 +133,10 @@ impl MutexFile {
         if version.is_some() && version == self.version.get() {
             return Ok(());
         }
-        self.check_header()?;
+        let seen = self.descriptor.as_ref().map(SqliteDescriptor::seen);
+        let seen = self.check_header(seen)?;
         // Files beside it can make SQLite lock something else than what others lock.
-        if let Some(Ok(false)) = self.is_locked() {
+        if let Some(Ok(false)) = seen.map(Seen::is_locked) {
             return Err(not_a_mutex(&self.path, NotAMutex::JournalMode));
         }
         Ok(())
@@ -124,18 +144,20 @@ impl MutexFile {
 
     /// Refuses what SQLite would read as something else than a plain database. A file of 0 bytes is
     /// the fresh mutex of a peer.
-    fn check_header(&self) -> Result<(), AcquireError> {
+    fn check_header<'a>(
+        &self,
+        seen: Option<io::Result<Seen<'a>>>,
+    ) -> Result<Option<Seen<'a>>, AcquireError> {
         const MAGIC: &[u8] = b"SQLite format 3\0";
         const ROLLBACK: [u8; 2] = [1, 1];
-        let Some(descriptor) = self.descriptor else {
-            return Ok(());
+        let failed = |error| io(&self.path, Step::Open, error);
+        let Some(seen) = seen.transpose().map_err(failed)? else {
+            return Ok(None);
         };
         let mut header = [0; 20];
-        let read = descriptor
-            .peek(&mut header)
-            .map_err(|error| io(&self.path, Step::Open, error))?;
+        let read = seen.peek(&mut header).map_err(failed)?;
         if read == 0 {
-            return Ok(());
+            return Ok(Some(seen));
         }
         if read < header.len() || !header.starts_with(MAGIC) {
             return Err(not_a_mutex(&self.path, NotAMutex::NotADatabase));
@@ -143,7 +165,7 @@ impl MutexFile {
         if !header.ends_with(&ROLLBACK) {
             return Err(not_a_mutex(&self.path, NotAMutex::JournalMode));
         }
-        Ok(())
+        Ok(Some(seen))
     }
 
     /// Tries the kernel lock once.
@@ -229,6 +251,11 @@ impl MutexFile {
     /// Tells whether no transaction is open, and no lock was left.
     pub(crate) fn is_free(&self) -> bool {
         self.connection.is_autocommit() && !self.is_deaf.get()
+    }
+
+    /// Where SQLite has it.
+    pub(crate) fn number(&self) -> Option<Number> {
+        self.descriptor.as_ref().map(SqliteDescriptor::number)
     }
 
     /// Tells whether the file at the path is another one than the one behind the connection.

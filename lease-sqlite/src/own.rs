@@ -2,14 +2,15 @@
 
 use std::sync::Mutex;
 
-use lease_procfs::{ProcFs, ProcLiveness, ProcessIdentity};
+use lease_procfs::{Pid, ProcLiveness, ProcessIdentity};
 
-use crate::sys::Image;
+use crate::sys::{self, Image};
 
 /// What was asked, and by which process among the forks of one program.
 #[derive(Debug)]
 struct Known {
     image: Image,
+    pid: Option<Pid>,
     identity: Option<ProcessIdentity>,
     liveness: ProcLiveness,
 }
@@ -19,6 +20,18 @@ static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 /// Returns the identity of this process; `None` where the system does not tell.
 pub(crate) fn identity() -> Option<ProcessIdentity> {
     with(|known| known.identity)
+}
+
+/// Returns the number of this process in its own pid namespace.
+pub(crate) fn pid() -> Option<Pid> {
+    with(|known| known.pid)
+}
+
+/// Tells whether a description is one of this very program run.
+pub(crate) fn is_own(identity: &ProcessIdentity) -> bool {
+    let own = self::identity().filter(|own| own.pid == identity.pid);
+    own.and_then(|own| own.launch)
+        .is_some_and(|launch| identity.launch == Some(launch))
 }
 
 /// Returns the means to judge others.
@@ -39,9 +52,11 @@ fn with<T>(part: impl FnOnce(&Known) -> T) -> T {
 }
 
 fn ask(image: Image) -> Known {
+    let liveness = ProcLiveness::system();
     Known {
         image,
-        identity: ProcessIdentity::own(&ProcFs::system()).ok(),
-        liveness: ProcLiveness::system(),
+        pid: sys::own_pid(),
+        identity: ProcessIdentity::own(liveness.proc()).ok(),
+        liveness,
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::OpenError;
-use crate::files;
+use crate::files::{self, Object};
 
 /// What comes after a database's path in that of its record.
 const RECORD: &str = ".write-lock";
@@ -25,8 +25,7 @@ pub(crate) struct Paths {
 impl Paths {
     /// Derives the files from a database, following every link on the way to it.
     pub(crate) fn of_database(database: &Path) -> Result<Self, OpenError> {
-        let resolved = resolve(database)?;
-        let found = files::look(&resolved).map_err(|source| unusable(&resolved, source))?;
+        let (resolved, found) = resolve(database)?;
         if let Some(file) = found.filter(|file| file.kind == files::Kind::Regular && file.links > 1)
         {
             // Each name would have a lock of its own.
@@ -107,8 +106,31 @@ pub(crate) fn check_file_system(directory: &Path) -> Result<(), OpenError> {
     })
 }
 
-/// Resolves a path in full; its last part need not exist.
-fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
+/// Resolves a path in full, and looks at what is there; its last part need not exist.
+fn resolve(path: &Path) -> Result<(PathBuf, Option<Object>), OpenError> {
+    if let Some(resolved) = resolve_directory(path) {
+        return Ok(resolved);
+    }
+    let resolved = resolve_fully(path)?;
+    let found = files::look(&resolved).map_err(|source| unusable(&resolved, source))?;
+    Ok((resolved, found))
+}
+
+/// Resolves all but the last part. That is enough where it is no link, and what it is has to be looked at
+/// anyhow. `None` if it may be one, or if anything fails.
+fn resolve_directory(path: &Path) -> Option<(PathBuf, Option<Object>)> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    if bytes.ends_with(b"/") || bytes.ends_with(b"/.") {
+        // It says that the last part is a directory.
+        return None;
+    }
+    let resolved = canonical(path.parent()?).ok()?.join(path.file_name()?);
+    let found = files::look(&resolved).ok()?;
+    let may_be_link = found.is_some_and(|object| object.kind == files::Kind::Other);
+    (!may_be_link).then_some((resolved, found))
+}
+
+fn resolve_fully(path: &Path) -> Result<PathBuf, OpenError> {
     match path.canonicalize() {
         Ok(resolved) => Ok(resolved),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -24,7 +24,7 @@ use crate::own;
 use crate::path::Paths;
 use crate::record::{self, LastWriter, Signature};
 use crate::sweep::{self, Found, Swept};
-use crate::sys::{self, KernelLook};
+use crate::sys::{self, KernelLook, Number};
 use crate::token::HoldToken;
 
 /// The lock of one path.
@@ -36,6 +36,8 @@ pub(crate) struct State {
     hold: Option<Held>,
     /// How many holds there were: the last part of a token.
     holds: u64,
+    /// The descriptor that SQLite most likely gets when it opens the mutex.
+    likely: Option<Number>,
     /// How many names were given to files in the making.
     unfinished: u64,
     looks: Looks,
@@ -232,7 +234,9 @@ impl State {
     /// Removes the record of a process that is proven gone, under the kernel lock.
     pub(crate) fn sweep(&mut self, paths: &Paths) -> Swept {
         let liveness = self.liveness.get_or_insert_with(own::liveness);
-        let found = match sweep::look(&paths.record, liveness) {
+        let looked = sweep::look(&paths.record, liveness);
+        self.likely = self.likely.or(looked.number);
+        let found = match looked.outcome {
             Ok(found) => found,
             Err(kept) => return kept,
         };
@@ -241,7 +245,7 @@ impl State {
         }
         let was_open = self.mutex.is_some();
         if !was_open {
-            self.mutex = MutexFile::open_if_there(paths).ok().flatten();
+            self.mutex = MutexFile::open_if_there(paths, None).ok().flatten();
         }
         let swept = self.sweep_locked(paths, &found);
         if !was_open || !self.mutex.as_ref().is_some_and(MutexFile::is_free) {
@@ -345,10 +349,10 @@ impl State {
         if self.mutex.is_some() {
             return Ok(());
         }
-        // If that fails, what follows says why.
-        let _made = std::fs::create_dir_all(paths.directory());
         let unique = self.unique()?;
-        self.mutex = Some(MutexFile::open(paths, &unique)?);
+        let mutex = MutexFile::open(paths, &unique, self.likely)?;
+        self.likely = mutex.number();
+        self.mutex = Some(mutex);
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use crate::fence;
 use crate::files::{self, FileId, Kind};
 use crate::path::Paths;
 use crate::record::{self, Content, LastWriter};
+use crate::sys::Number;
 
 /// What a boot sweep did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,14 +46,29 @@ pub(crate) struct Found {
     _descriptor: OwnedFd,
 }
 
+/// What the first look came to.
+#[derive(Debug)]
+pub(crate) struct Looked {
+    /// The number of what was opened for it, and is closed by now unless something was found.
+    pub(crate) number: Option<Number>,
+    pub(crate) outcome: Result<Found, Swept>,
+}
+
 /// Looks, without any lock: most records are kept, and that costs nobody anything.
-pub(crate) fn look(path: &Path, liveness: &ProcLiveness) -> Result<Found, Swept> {
-    let Ok(descriptor) = files::open_regular(path) else {
-        return match files::identify(path) {
-            Ok(None) => Err(Swept::AlreadyGone),
-            Ok(Some(_)) | Err(_) => Err(Swept::KeptUnattributable),
-        };
+pub(crate) fn look(path: &Path, liveness: &ProcLiveness) -> Looked {
+    let opened = files::open_regular(path);
+    let number = opened.as_ref().ok().map(Number::of);
+    let outcome = match opened {
+        Ok(descriptor) => look_at(descriptor, liveness),
+        Err(_) => Err(match files::identify(path) {
+            Ok(None) => Swept::AlreadyGone,
+            Ok(Some(_)) | Err(_) => Swept::KeptUnattributable,
+        }),
     };
+    Looked { number, outcome }
+}
+
+fn look_at(descriptor: OwnedFd, liveness: &ProcLiveness) -> Result<Found, Swept> {
     let Some((file, writer)) = read(&descriptor) else {
         return Err(Swept::KeptUnattributable);
     };
@@ -115,9 +131,8 @@ fn read(descriptor: &OwnedFd) -> Option<(FileId, LastWriter)> {
     if found.kind != Kind::Regular {
         return None;
     }
-    let mut bytes = vec![0; crate::limits::RECORD_READ_BYTES];
-    let read = files::read_start(descriptor, &mut bytes).ok()?;
-    match record::classify(bytes.get(..read)?, found.size) {
+    let bytes = fence::bytes_of(descriptor, found.size).ok()?;
+    match record::classify(&bytes, found.size) {
         Content::Current(writer) => Some((found.id, writer?)),
         // Such a claim excludes by itself: where nobody may judge it, nobody may remove it.
         Content::Legacy(writer) => cfg!(feature = "legacy-v1").then_some((found.id, writer)),

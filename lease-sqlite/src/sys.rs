@@ -185,6 +185,17 @@ pub(crate) fn random() -> io::Result<u64> {
     }
 }
 
+/// The number of a descriptor, which may be closed or another file by now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Number(RawFd);
+
+impl Number {
+    /// A descriptor that is opened after this one is closed has this number too, most times.
+    pub(crate) fn of(file: impl AsFd) -> Self {
+        Self(file.as_fd().as_raw_fd())
+    }
+}
+
 /// The number of a descriptor that SQLite opened. It is looked through and never closed by us.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SqliteDescriptor {
@@ -226,9 +237,22 @@ impl SqliteDescriptor {
     ///
     /// Opening the file to look at it would be fatal: closing it again drops every lock of this
     /// process. `None` where `/proc` does not show our descriptors; an error if it would, and cannot
-    /// now.
-    pub(crate) fn find(file: FileId) -> io::Result<Option<Self>> {
-        let owner = rustix::process::getpid().as_raw_pid();
+    /// now. Where it is likely to be is looked at first, as a list costs many calls.
+    pub(crate) fn find(
+        file: FileId,
+        owner: Option<Pid>,
+        likely: Option<Number>,
+    ) -> io::Result<Option<Self>> {
+        let owner = owner.map_or_else(|| rustix::process::getpid().as_raw_pid(), Pid::get);
+        let at = |number| Self {
+            number,
+            file,
+            owner,
+        };
+        let likely = likely.map(|likely| at(likely.0));
+        if let Some(found) = likely.filter(|found| found.borrow().is_some()) {
+            return Ok(Some(found));
+        }
         let numbers = match fs::read_dir(OWN_DESCRIPTORS) {
             Ok(numbers) => numbers,
             Err(error) if is_hidden(&error) => return Ok(None),
@@ -239,11 +263,7 @@ impl SqliteDescriptor {
                 .file_name()
                 .to_str()
                 .and_then(|name| name.parse().ok());
-            let found = number.map(|number| Self {
-                number,
-                file,
-                owner,
-            });
+            let found = number.map(at);
             if let Some(found) = found.filter(|found| found.borrow().is_some()) {
                 return Ok(Some(found));
             }
@@ -251,22 +271,34 @@ impl SqliteDescriptor {
         Ok(None)
     }
 
+    /// Its number.
+    pub(crate) const fn number(&self) -> Number {
+        Number(self.number)
+    }
+
     /// Borrows it if it is still the same file.
     fn borrow(&self) -> Option<BorrowedFd<'_>> {
-        if self.number < 0 {
-            return None;
-        }
-        // SAFETY: the number is not -1. Should SQLite have closed it, `fstat` fails or shows another
-        // file, and the borrow ends here. The borrow never outlives the call that it is used in.
-        let fd = unsafe { BorrowedFd::borrow_raw(self.number) };
+        let fd = self.borrow_unseen()?;
         let is_same = look_at(fd).is_ok_and(|object| object.id == self.file);
         is_same.then_some(fd)
     }
 
-    /// Reads the start of the file.
-    pub(crate) fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn borrow_unseen(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the number is not -1. Should SQLite have closed it, a look at it fails or shows another
+        // file, and the borrow ends there. The borrow never outlives the call that it is used in.
+        (self.number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.number) })
+    }
+
+    /// Looks whether it is still the same file, for whatever is done with it at once.
+    pub(crate) fn seen(&self) -> io::Result<Seen<'_>> {
         let fd = self.borrow().ok_or(io::ErrorKind::NotFound)?;
-        read_start(fd, buffer)
+        Ok(Seen { fd, of: self })
+    }
+
+    /// The same for what was found this very moment: it is not looked at twice.
+    pub(crate) fn just_found(&self) -> io::Result<Seen<'_>> {
+        let fd = self.borrow_unseen().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Seen { fd, of: self })
     }
 
     /// Tells whether this process has an exclusive POSIX lock on SQLite's lock bytes.
@@ -274,16 +306,14 @@ impl SqliteDescriptor {
     /// A query for open-file-description locks conflicts with every POSIX lock, our own too, so
     /// that it shows whether a stray close has dropped it.
     pub(crate) fn is_locked(&self) -> io::Result<bool> {
-        // Somebody else may have got it meanwhile.
-        let found = self.meets(libc::F_RDLCK)?;
-        Ok(found.is_some_and(|owner| owner == self.owner))
+        self.seen()?.is_locked()
     }
 
     /// Asks the kernel whether anybody has a lock on SQLite's lock bytes.
     ///
     /// An error: the file system has no locks to give. SQLite calls that busy, too.
     pub(crate) fn look(&self) -> io::Result<KernelLook> {
-        match self.meets(libc::F_WRLCK) {
+        match self.seen().and_then(|seen| seen.meets(libc::F_WRLCK)) {
             Ok(None) => Ok(KernelLook::Free),
             // Another connection of this process, behind our back.
             Ok(Some(owner)) if owner == self.owner => Ok(KernelLook::Held(None)),
@@ -292,12 +322,32 @@ impl SqliteDescriptor {
             Err(_) => Ok(KernelLook::Unseen),
         }
     }
+}
+
+/// A descriptor that SQLite opened and that is still the same file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen<'a> {
+    fd: BorrowedFd<'a>,
+    of: &'a SqliteDescriptor,
+}
+
+impl Seen<'_> {
+    /// Reads the start of the file.
+    pub(crate) fn peek(self, buffer: &mut [u8]) -> io::Result<usize> {
+        read_start(self.fd, buffer)
+    }
+
+    /// As for the descriptor.
+    pub(crate) fn is_locked(self) -> io::Result<bool> {
+        // Somebody else may have got it meanwhile.
+        let found = self.meets(libc::F_RDLCK)?;
+        Ok(found.is_some_and(|owner| owner == self.of.owner))
+    }
 
     /// Returns whose lock on SQLite's lock bytes a lock of this kind would meet.
-    fn meets(&self, kind: libc::c_int) -> io::Result<Option<libc::pid_t>> {
-        let fd = self.borrow().ok_or(io::ErrorKind::NotFound)?;
+    fn meets(self, kind: libc::c_int) -> io::Result<Option<libc::pid_t>> {
         let mut query = byte_range(kind, LOCK_BYTES);
-        get_lock(fd, &mut query)?;
+        get_lock(self.fd, &mut query)?;
         Ok((query.l_type != short(libc::F_UNLCK)).then_some(query.l_pid))
     }
 }
