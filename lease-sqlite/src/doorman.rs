@@ -180,7 +180,12 @@ impl Desk {
             let is_passed = stand.pass();
             book = self.book();
             match book.post.come_back(&stand, is_passed) {
-                Back::Passed => self.bell.ring(),
+                Back::Passed => {
+                    // Whoever hears it goes for the book at once.
+                    drop(book);
+                    self.bell.ring();
+                    book = self.book();
+                }
                 Back::Refused => {
                     // On this file system the poll interval has to do.
                     book.refused = Some(stand.gate().file());
