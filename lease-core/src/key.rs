@@ -127,6 +127,13 @@ impl ResourceKey {
         text.match_indices('/').filter_map(|(at, _)| text.get(..at))
     }
 
+    /// The texts of all ancestors, for who compares only.
+    pub(crate) fn above(&self) -> impl Iterator<Item = &[u8]> {
+        let text = self.as_bytes();
+        let slashes = text.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        slashes.filter_map(|(at, _)| text.get(..at))
+    }
+
     /// Returns the half-open range of texts that holds exactly the descendants: from `a/` up to
     /// `a0`, since `0` follows `/`.
     ///

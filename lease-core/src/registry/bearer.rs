@@ -133,11 +133,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         turn: &mut Turn<'_>,
     ) -> Result<Change, Refusal<H>> {
         match self.at_hand(resource, at, turn) {
-            Some(seat) if self.queue.is_empty() => {
+            Some(seat) => {
                 let effect = self.bearer(seat, turn)?.end(op, result)?;
                 Ok(self.take_effect(resource, seat, effect, turn))
             }
-            Some(_) | None => self.ask(resource, Action::End { at, op, result }, turn),
+            None => self.ask(resource, Action::End { at, op, result }, turn),
         }
     }
 
@@ -156,11 +156,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         turn: &mut Turn<'_>,
     ) -> Result<Change, Refusal<H>> {
         match self.at_hand(resource, at, turn) {
-            Some(seat) if self.queue.is_empty() => {
+            Some(seat) => {
                 let effect = self.bearer(seat, turn)?.release()?;
                 Ok(self.take_effect(resource, seat, effect, turn))
             }
-            Some(_) | None => self.ask(resource, Action::Release(By::Token(at)), turn),
+            None => self.ask(resource, Action::Release(By::Token(at)), turn),
         }
     }
 
@@ -207,13 +207,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
     }
 
-    /// Where `action` can be answered in place: it shows a token, and nobody waits for what it may end.
+    /// Where `action` can be answered in place: it shows a token.
     pub(super) fn seat(&self, key: &ResourceKey, action: &Action<H>) -> Option<Seat> {
         let at = shown(action)?;
-        let may_end = matches!(action, Action::End { .. } | Action::Release(_));
-        if may_end && !self.queue.is_empty() {
-            return None;
-        }
         let place = self.store.hinted(key, at)?;
         Some(Seat { at, place })
     }
@@ -224,7 +220,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         key: &ResourceKey,
         seat: Seat,
         action: &Action<H>,
-        turn: &Turn<'_>,
+        turn: &mut Turn<'_>,
     ) -> Step<H> {
         let effect = self
             .bearer(seat, turn)
@@ -235,15 +231,15 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
     }
 
-    /// Does what was decided about the lease at `seat`, as [`Plan::commit`](crate::Plan::commit) does it
-    /// where nobody waits for it.
+    /// Does what was decided about the lease at `seat`, as [`Plan::commit`](crate::Plan::commit) does it, and
+    /// hands on what became free.
     #[inline(always)]
     fn take_effect(
         &mut self,
         key: &ResourceKey,
         seat: Seat,
         effect: Effect<H>,
-        turn: &Turn<'_>,
+        turn: &mut Turn<'_>,
     ) -> Change {
         let (Seat { at, place }, now) = (seat, turn.seen.now);
         let kept = match &effect {
@@ -257,6 +253,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         } else {
             None
         };
+        let mut ends = false;
         let (code, detail) = match effect {
             Effect::Report { code, detail } => (code, detail),
             Effect::Edit { code, detail, edit } => {
@@ -264,6 +261,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 (code, detail)
             }
             Effect::End { code, detail } => {
+                ends = true;
                 self.store.remove_at(place);
                 (code, detail)
             }
@@ -271,6 +269,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let change = self.number(code, Some(at.token), detail);
         if kept {
             self.keep_alone(change, key, holder, turn);
+        }
+        if ends && !self.queue.is_empty() {
+            self.hand_on(key, turn);
         }
         change
     }

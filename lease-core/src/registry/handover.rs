@@ -6,7 +6,7 @@ use core::hash::BuildHasher;
 
 use super::queue::Waiter;
 use super::store::Store;
-use super::{Asked, Registry, Settled, Step, Turn, refused};
+use super::{Asked, Registry, Request, Settled, Step, Turn, refused};
 use crate::action::{Action, Scene, Seen, Wait, WaiterId};
 use crate::cell::Lease;
 use crate::change::{Change, Detail};
@@ -16,12 +16,16 @@ use crate::holder::Holder;
 use crate::id::Slot;
 use crate::key::ResourceKey;
 use crate::liveness::{Answer, Question, Verdict};
+use crate::plan::Grant;
 use crate::receipt::Receipt;
 use crate::refusal::Refusal;
 use crate::time::Moment;
 
+/// So many causes are kept room for.
+const CAUSES: usize = 64;
+
 /// Why somebody who waits may go now.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Cause<H> {
     /// Something that overlaps this key ended or left the queue.
     Freed(ResourceKey),
@@ -209,7 +213,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         &mut self,
         waiter: WaiterId,
         resource: ResourceKey,
-        outcome: Result<(crate::Grant, Change), Refusal<H>>,
+        outcome: Result<(Grant, Change), Refusal<H>>,
     ) {
         self.settled.insert(
             waiter,
@@ -221,10 +225,26 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         );
     }
 
+    /// Hands on `key`, whose lease ended.
+    #[inline(never)]
+    pub(super) fn hand_on(&mut self, key: &ResourceKey, turn: &mut Turn<'_>) {
+        let mut causes = core::mem::take(&mut self.causes);
+        causes.push(Cause::Freed(key.clone()));
+        self.serve_all(&mut causes, turn);
+        causes.clear();
+        causes.shrink_to(CAUSES);
+        self.causes = causes;
+    }
+
+    /// Serves everybody who can go because of `causes`.
+    pub(super) fn pass_on(&mut self, mut causes: Vec<Cause<H>>, turn: &mut Turn<'_>) {
+        self.serve_all(&mut causes, turn);
+    }
+
     /// Serves everybody who can go, the earliest first, until nobody can.
     ///
     /// Each grant takes one request out of the queue, so it ends.
-    pub(super) fn pass_on(&mut self, mut causes: Vec<Cause<H>>, turn: &mut Turn<'_>) {
+    fn serve_all(&mut self, causes: &mut Vec<Cause<H>>, turn: &mut Turn<'_>) {
         if self.queue.is_empty() || planted!(NobodyIsServed) {
             return;
         }
@@ -244,7 +264,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 if self.must_stand_behind(waiter, first.as_ref()) {
                     continue;
                 }
-                let served = self.serve(waiter, &mut causes, turn);
+                let served = self.serve(waiter, causes, turn);
                 if first.is_none() {
                     first = self.stands_before_all(waiter, &cause);
                 }
@@ -296,11 +316,56 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         turn: &mut Turn<'_>,
     ) -> Option<ResourceKey> {
         let waiter = self.queue.get(id)?;
-        let (key, holder) = (waiter.key.clone(), waiter.holder.clone());
-        let action = waiter.asks();
-        let place = self.store.place(&key, None);
+        let (key, holder, ttl) = (waiter.key.clone(), waiter.holder.clone(), waiter.ttl);
+        // The id source is the caller's and may panic: until the commit the request still waits.
+        let granted = match self.open_to(id, &key) {
+            Some(place) => {
+                let request = Request {
+                    holder: &holder,
+                    ttl,
+                    wait: Wait::No,
+                };
+                // Nobody has said anything about this grant.
+                let note = turn.note.take();
+                let granted = self.grant(place, &key, request, turn);
+                turn.note = note;
+                granted
+            }
+            None => self.serve_by_plan(id, &key, causes, turn)?,
+        };
+        self.queue.remove(id);
+        self.store.remove_waiter(&key, id);
+        // Who left the queue with nothing lets others go.
+        causes.push(match granted {
+            Ok(_) => Cause::Holds(holder),
+            Err(_) => Cause::Freed(key.clone()),
+        });
+        let served = granted.is_ok();
+        self.settle(id, key.clone(), granted);
+        served.then_some(key)
+    }
+
+    /// The place of `key`, if nothing is in the way of the waiting request `id` for it: nothing that overlaps is
+    /// held, and nobody waits in front.
+    fn open_to(&self, id: WaiterId, key: &ResourceKey) -> Option<u32> {
+        let place = self.store.place(key, None)?;
+        let open = self.store.clear(place) && self.store.next_waiter(key, None) == Some(id);
+        open.then_some(place)
+    }
+
+    /// Decides for a waiting request that has something in its way. Answers nothing if it goes on waiting, or
+    /// left the queue.
+    fn serve_by_plan(
+        &mut self,
+        id: WaiterId,
+        key: &ResourceKey,
+        causes: &mut Vec<Cause<H>>,
+        turn: &mut Turn<'_>,
+    ) -> Option<Result<(Grant, Change), Refusal<H>>> {
+        let action = self.queue.get(id)?.asks();
+        let place = self.store.place(key, None);
         let asked = Asked {
-            key: &key,
+            key,
             place,
             action: &action,
             me: Some(id),
@@ -311,32 +376,18 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 // It became a re-entry, and waiting cannot help that.
                 drop(self.leave(id, Code::Abandoned));
                 causes.push(Cause::Freed(key.clone()));
-                self.settle(id, key, Err(refusal));
+                self.settle(id, key.clone(), Err(refusal));
                 return None;
             }
             Decision::Refuse(_) | Decision::Ask(_) => return None,
         };
         causes.extend(plan.freed().cloned().map(Cause::Freed));
-        // The id source is the caller's and may panic: until the commit the request still waits.
         let mut last = None;
         let committed = self.commit(plan, None, turn, &mut |change| last = Some(*change));
-        self.queue.remove(id);
-        self.store.remove_waiter(&key, id);
-        let outcome = match (committed, last) {
-            (Ok(Some(grant)), Some(change)) => {
-                causes.push(Cause::Holds(holder));
-                Ok((grant, change))
-            }
-            (Ok(_), _) => return None,
-            (Err(refusal), _) => {
-                // It left the queue with nothing, so others may go.
-                causes.push(Cause::Freed(key.clone()));
-                Err(refusal)
-            }
-        };
-        let granted = outcome.is_ok();
-        self.settle(id, key.clone(), outcome);
-        granted.then_some(key)
+        match committed {
+            Ok(grant) => grant.zip(last).map(Ok),
+            Err(refusal) => Some(Err(refusal)),
+        }
     }
 
     /// Fetches the earlier waiters that matter to a request of `holder`: those that overlap it, and

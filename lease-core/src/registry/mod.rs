@@ -92,6 +92,8 @@ pub struct Registry<H, S = DefaultHashBuilder> {
     store: Store<H, S>,
     queue: Queue<H, S>,
     settled: BTreeMap<WaiterId, Settled<H>>,
+    /// Room for the causes of a hand-over; empty between calls.
+    causes: Vec<Cause<H>>,
     log: Log<H>,
     /// `None` once every generation was given.
     next_generation: Option<Generation>,
@@ -203,6 +205,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             store: Store::new(hasher.clone()),
             queue: Queue::new(hasher),
             settled: BTreeMap::new(),
+            causes: Vec::new(),
             log: Log::new(0),
             next_generation: Some(Generation::FIRST),
             last_major: 0,

@@ -14,6 +14,9 @@ use crate::limits::{HOLDER_WAITERS, WAITERS};
 use crate::refusal::{Bounded, Counter, Refusal};
 use crate::time::Moment;
 
+/// Room for as many waiting holders is kept.
+const FEW: usize = 64;
+
 /// A request that waits.
 #[derive(Clone, Debug)]
 pub(super) struct Waiter<H> {
@@ -123,7 +126,7 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
                 self.by_holder.remove(&waiter.holder);
             }
             if self.by_holder.is_empty() {
-                self.by_holder.shrink_to_fit();
+                self.by_holder.shrink_to(FEW);
             }
         }
         Some(waiter)

@@ -67,8 +67,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     ) -> Step<H> {
         let place = self.store.prepare(key);
         let step = if self.queue.is_empty() && self.store.clear(place) {
-            match self.unopposed(place, key, request, turn) {
-                Ok(step) => return step,
+            match self.grant(place, key, request, turn) {
+                Ok((grant, change)) => return Step::Done(Outcome::Granted(grant, change)),
                 Err(refusal) => refused(refusal),
             }
         } else {
@@ -87,13 +87,14 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     }
 
     /// Answers a request in an empty scene: the same decision as always, without a plan.
-    fn unopposed(
+    #[inline(always)]
+    pub(super) fn grant(
         &mut self,
         place: u32,
         key: &ResourceKey,
         request: Request<'_, H>,
         turn: &mut Turn<'_>,
-    ) -> Result<Step<H>, Refusal<H>> {
+    ) -> Result<(Grant, Change), Refusal<H>> {
         let now = turn.seen.now;
         let Opening { expires, code } = unopposed(&self.policy, request.ttl, now)?;
         let token = self.fresh(turn)?.token();
@@ -117,7 +118,6 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         if self.log.keeps_all() {
             self.keep_alone(change(), key, Some(request.holder.clone()), turn);
         }
-        let grant = Grant::created(token, slot);
-        Ok(Step::Done(Outcome::Granted(grant, change())))
+        Ok((Grant::created(token, slot), change()))
     }
 }

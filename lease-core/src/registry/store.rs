@@ -377,8 +377,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// Whether a lease at `key` or above it passes `test`; it is then in the way of all that overlaps
     /// `key`.
     pub(super) fn covers(&self, key: &ResourceKey, test: impl Fn(&Lease<H>) -> bool) -> bool {
-        key.ancestors()
-            .map(str::as_bytes)
+        key.above()
             .chain(core::iter::once(key.as_bytes()))
             .filter_map(|text| self.held_at(self.find(text)?)?.1.lease())
             .any(test)
@@ -427,8 +426,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Visits the nodes above, at and below `key` at which somebody may wait.
     fn around(&self, key: &ResourceKey, visit: &mut impl FnMut(u32)) {
-        key.ancestors()
-            .filter_map(|text| self.find(text.as_bytes()))
+        key.above()
+            .filter_map(|text| self.find(text))
             .for_each(&mut *visit);
         if let Some(place) = self.find(key.as_bytes()) {
             visit(place);

@@ -1,8 +1,8 @@
 //! What waiting promises, rule by rule: order, re-entry, cancelling, and hand-over in the same call.
 
 use lease_core::{
-    Action, By, Call, Code, Disposition, LeasePolicy, Moment, Outcome, Provenance, Refusal, Seen,
-    SessionHolder, Step, Turn, Wait, WaiterId,
+    Action, By, Call, Code, Disposition, LeasePolicy, Moment, Note, Outcome, Provenance, Refusal,
+    Request, Seen, SessionHolder, Step, Turn, Wait, WaiterId,
 };
 
 use crate::history::{Fate, always, lease_id};
@@ -615,4 +615,33 @@ fn a_freed_key_goes_past_a_waiter_for_another_part_of_it() {
     let settled = rig.settled().expect("it can go");
     assert_eq!(settled.waiter, passes);
     assert!(settled.outcome.is_ok(), "{settled:?}");
+}
+
+#[test]
+fn words_about_a_call_are_not_said_of_the_grants_it_leads_to() {
+    let mut rig = Rig::sessions();
+    let note = || Note::new("call_method", "done");
+    let grant = rig.granted("p", &mcp());
+    forever(&mut rig, "p", &inp());
+    rig.turn(|registry, turn| {
+        turn.note = Some(note());
+        registry.release(&key("p"), grant.at, turn)
+    })
+    .unwrap();
+    // The term of the second holder is over when somebody asks for something else.
+    forever(&mut rig, "p", &oth());
+    rig.at(T0 + 2 * TTL_MS);
+    let asked = rig.turn(|registry, turn| {
+        turn.note = Some(note());
+        let (holder, ttl, wait) = (&mcp(), None, Wait::No);
+        registry.acquire(&key("q"), Request { holder, ttl, wait }, turn)
+    });
+    assert!(matches!(asked, Step::Done(Outcome::Granted(..))));
+    let noted = |code| -> Vec<_> {
+        let receipts = rig.with_code(code).into_iter();
+        receipts.map(|receipt| receipt.note.clone()).collect()
+    };
+    assert_eq!(noted(Code::Released), [Some(note())]);
+    // The first holder, two that waited, and the one that asked last.
+    assert_eq!(noted(Code::Created), [None, None, None, Some(note())]);
 }
