@@ -63,6 +63,8 @@ pub(crate) struct Line {
     queue: Mutex<Queue>,
     moved: Condvar,
     doorman: OnceLock<Option<Doorman>>,
+    /// The process that was watched by whoever was let in last.
+    spent: Mutex<Option<OwnedFd>>,
     /// How many holds there were since a poll interval was left free.
     in_a_row: AtomicU32,
 }
@@ -106,6 +108,14 @@ impl Line {
 
     fn is_room_due(&self) -> bool {
         self.in_a_row.load(Ordering::Relaxed) >= HANDOVERS_IN_A_ROW
+    }
+
+    /// Keeps what is not needed any more, and closes what was kept before: to close the descriptor of a
+    /// process is slow, and whoever was let in has better things to do.
+    fn put_away(&self, process: Option<OwnedFd>) {
+        if let Ok(mut spent) = self.spent.try_lock() {
+            *spent = process;
+        }
     }
 
     fn doorman(&self) -> Option<&Doorman> {
@@ -175,8 +185,11 @@ impl Drop for Place {
         let own = queue.wakers.remove(&self.number);
         #[cfg(feature = "async")]
         let next = queue.next_waker();
+        let is_last = queue.waiting.is_empty();
         drop(queue);
-        self.line().moved.notify_all();
+        if !is_last {
+            self.line().moved.notify_all();
+        }
         #[cfg(feature = "async")]
         {
             next.into_iter().for_each(Waker::wake);
@@ -428,6 +441,9 @@ impl Waiter<'_> {
             sys::wait_any(bell, outside.holder.as_ref(), outside.time);
         }
         let sign = self.come_back(&outside);
+        if sign == Sign::Passed {
+            self.shared.line.put_away(outside.holder);
+        }
         if sign == Sign::Passed
             && let Some(time) = self.room()
         {
@@ -443,6 +459,7 @@ impl Waiter<'_> {
         let Some(doorman) = self.shared.line.doorman() else {
             return Outside::for_a_time(poll);
         };
+        self.shared.line.put_away(None);
         let watched = in_the_way.locked_by.filter(|pid| self.ended != Some(*pid));
         let holder = watched.and_then(|pid| sys::watch(pid).ok());
         if self.passed.is_some() || in_the_way.reason == BusyReason::LostRace {
