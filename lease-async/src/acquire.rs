@@ -44,12 +44,14 @@ impl AsResource for String {
 }
 
 impl AsResource for ResourceKey {
+    #[inline]
     fn as_resource(&self) -> Result<ResourceKey, KeyError> {
         Ok(self.clone())
     }
 }
 
 impl<T: AsResource + ?Sized> AsResource for &T {
+    #[inline]
     fn as_resource(&self) -> Result<ResourceKey, KeyError> {
         (**self).as_resource()
     }
@@ -74,6 +76,7 @@ enum Patience {
 }
 
 impl<H: Holder> Acquire<H> {
+    #[inline]
     pub(crate) const fn new(
         session: Arc<Shared<H>>,
         resource: Result<ResourceKey, KeyError>,
@@ -141,6 +144,7 @@ impl<H: Holder> IntoFuture for Acquire<H> {
     type Output = Result<LeaseGuard<H>, AcquireError<H>>;
     type IntoFuture = AcquireFuture<H>;
 
+    #[inline]
     fn into_future(self) -> AcquireFuture<H> {
         let cancel = self.cancel.map(|token| Box::pin(token.cancelled_owned()));
         AcquireFuture {
@@ -222,17 +226,45 @@ impl<H: Holder> AcquireFuture<H> {
         // Each round more than the first one follows a release of the same lease by another task.
         loop {
             let answer = match core::mem::replace(&mut this.step, Step::Over) {
-                Step::Ask => match this.ask() {
-                    Ok(Reply::Ready(answer)) => answer,
-                    Ok(Reply::Pending(answer)) => {
-                        if !matches!(this.patience, Patience::Wait(Wait::No)) {
-                            this.told.waits();
+                Step::Ask => {
+                    let wait = match this.prepare() {
+                        Ok(wait) => wait,
+                        Err(error) => return Poll::Ready(Err(error)),
+                    };
+                    let reply = match &this.resource {
+                        Ok(resource) => {
+                            let front = &this.session.front;
+                            let request = lease_core::Request {
+                                holder: &this.session.holder,
+                                ttl: this.ttl,
+                                wait,
+                            };
+                            // Before the call: an end that comes before its answer is to be known.
+                            this.asking = Some(front.table.asking(resource));
+                            let note = this.note.as_ref();
+                            front.authority.request_from_front(resource, request, note)
                         }
-                        this.step = Step::Wait(answer);
-                        continue;
+                        Err(error) => return Poll::Ready(Err(AcquireError::Resource(*error))),
+                    };
+                    // Looked at where it is: the copy of an answer is not free.
+                    if let Reply::Ready(Ok(Outcome::Granted(grant, change))) = &reply {
+                        this.session.front.heard.answers();
+                        match this.enter(grant, change) {
+                            Poll::Ready(end) => return Poll::Ready(end),
+                            Poll::Pending => continue,
+                        }
                     }
-                    Err(error) => return Poll::Ready(Err(error)),
-                },
+                    match reply {
+                        Reply::Ready(answer) => answer,
+                        Reply::Pending(answer) => {
+                            if wait != Wait::No {
+                                this.told.waits();
+                            }
+                            this.step = Step::Wait(answer);
+                            continue;
+                        }
+                    }
+                }
                 Step::Wait(mut answer) => match answer.as_mut().poll(cx) {
                     Poll::Ready(answer) => answer,
                     Poll::Pending => {
@@ -251,39 +283,29 @@ impl<H: Holder> AcquireFuture<H> {
                 // As every future that was polled after its end; here it says so.
                 Step::Over => return Poll::Ready(Err(AcquireError::Cancelled)),
             };
-            if let Some(end) = this.take(answer) {
+            if let Poll::Ready(end) = this.take(answer) {
                 return Poll::Ready(end);
             }
         }
     }
 
-    fn ask(&mut self) -> Result<Reply<H>, AcquireError<H>> {
-        let resource = match &self.resource {
-            Ok(resource) => resource,
-            Err(error) => return Err(AcquireError::Resource(*error)),
-        };
+    /// Looks whether there is anything to ask for, and says for how long it may wait.
+    fn prepare(&mut self) -> Result<Wait, AcquireError<H>> {
+        if let Err(error) = &self.resource {
+            return Err(AcquireError::Resource(*error));
+        }
         if self.session.is_gone() {
             return Err(AcquireError::SessionGone);
         }
-        let front = &self.session.front;
-        let wait = match self.patience {
+        Ok(match self.patience {
             Patience::Wait(wait) => wait,
             Patience::Within(span) => {
-                let until = Wait::Until(front.clock.now().after(span));
+                let until = Wait::Until(self.session.front.clock.now().after(span));
                 // Asking again does not give more time.
                 self.patience = Patience::Wait(until);
                 until
             }
-        };
-        let request = lease_core::Request {
-            holder: &self.session.holder,
-            ttl: self.ttl,
-            wait,
-        };
-        // Before the call: an end that comes before its answer is to be known.
-        self.asking = Some(front.table.asking(resource));
-        let authority = &front.authority;
-        Ok(authority.request_from_front(resource, request, self.note.as_ref()))
+        })
     }
 
     /// Waits for a release that another task makes, as long as the request may wait.
@@ -312,32 +334,26 @@ impl<H: Holder> AcquireFuture<H> {
         Poll::Pending
     }
 
-    /// Makes a guard of a grant. `None`: the lease ended on the way, ask again.
-    fn take(&mut self, answer: Answer<H>) -> Option<End<H>> {
+    /// Makes a guard of a grant. Pending: the lease ended on the way, go on.
+    fn take(&mut self, answer: Answer<H>) -> Poll<End<H>> {
         self.session.front.heard.answered(&answer);
-        let (grant, change) = match answer {
-            Ok(Outcome::Granted(grant, change)) => (grant, change),
-            Ok(Outcome::Refused(refusal)) => {
-                let gone = self.session.is_gone();
-                return Some(Err(if gone {
-                    AcquireError::SessionGone
-                } else {
-                    AcquireError::Refused(refusal)
-                }));
-            }
+        Poll::Ready(Err(match answer {
+            Ok(Outcome::Granted(grant, change)) => return self.enter(&grant, &change),
+            Ok(Outcome::Refused(_)) if self.session.is_gone() => AcquireError::SessionGone,
+            Ok(Outcome::Refused(refusal)) => AcquireError::Refused(refusal),
             Ok(Outcome::Done(_) | Outcome::Many(_)) => {
-                let error = AuthorityError::Unsupported("a grant for a request");
-                return Some(Err(AcquireError::Authority(error)));
+                AcquireError::Authority(AuthorityError::Unsupported("a grant for a request"))
             }
-            Err(error) => return Some(Err(AcquireError::Authority(error))),
-        };
-        self.enter(&grant, &change)
+            Err(error) => AcquireError::Authority(error),
+        }))
     }
 
-    fn enter(&mut self, grant: &Grant, change: &Change) -> Option<End<H>> {
+    fn enter(&mut self, grant: &Grant, change: &Change) -> Poll<End<H>> {
         let session = &self.session;
-        // Nobody is granted what was not asked for.
-        let (asking, resource) = (self.asking.take()?, self.resource.as_ref().ok()?);
+        let (Some(asking), Ok(resource)) = (self.asking.take(), &self.resource) else {
+            // Nobody is granted what was not asked for.
+            return Poll::Pending;
+        };
         let front = &session.front;
         let grants = (grant, change);
         match front.table.enter(session, resource, &asking, grants) {
@@ -349,21 +365,21 @@ impl<H: Holder> AcquireFuture<H> {
                     front.table.disconnect(session);
                     let release = Action::Release(By::Token(grant.at));
                     front.authority.call_detached(guard.hold().call(release));
-                    return Some(Err(AcquireError::SessionGone));
+                    return Poll::Ready(Err(AcquireError::SessionGone));
                 }
                 self.told.granted(guard.hold(), change);
                 if self.renewed {
                     guard.hold().renew();
                 }
-                Some(Ok(guard))
+                Poll::Ready(Ok(guard))
             }
             Entered::Gone => {
                 self.step = Step::Ask;
-                None
+                Poll::Pending
             }
             Entered::Releasing(over) => {
                 self.step = Step::Behind(Box::pin(over), None);
-                None
+                Poll::Pending
             }
         }
     }

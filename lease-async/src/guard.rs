@@ -290,11 +290,15 @@ impl<H: Holder> Drop for LeaseGuard<H> {
         match front.table.leave(&self.hold) {
             Left::Stays => {}
             Left::Release(releasing) => {
-                let span = telemetry::release(&self.hold);
-                let _inside = span.enter();
-                telemetry::dropped(&span);
                 let (key, at) = (&self.hold.key, self.hold.at);
-                front.authority.release_from_front(key, at);
+                if telemetry::is_off() {
+                    front.authority.release_from_front(key, at);
+                } else {
+                    let span = telemetry::release(&self.hold);
+                    let _inside = span.enter();
+                    telemetry::dropped(&span);
+                    front.authority.release_from_front(key, at);
+                }
                 // Whoever asked meanwhile asks again, and that is decided after the release.
                 drop(releasing);
             }

@@ -90,6 +90,12 @@ const REACH: [Reach; 6] = [
 ];
 
 impl Heard {
+    /// Takes down that there was an answer.
+    #[inline]
+    pub(crate) fn answers(&self) {
+        self.set(1);
+    }
+
     /// Takes an answer down.
     #[inline]
     pub(crate) fn answered<T>(&self, answer: &Result<T, AuthorityError>) {
@@ -101,6 +107,10 @@ impl Heard {
             Err(AuthorityError::Corrupt(_)) => 4,
             Err(AuthorityError::ShutDown) => 5,
         };
+        self.set(place);
+    }
+
+    fn set(&self, place: u8) {
         // Mostly it is as before, and then nobody's cache is to be disturbed.
         if self.0.load(Ordering::Relaxed) != place {
             self.0.store(place, Ordering::Relaxed);
@@ -124,7 +134,7 @@ impl<H: Holder> Hold<H> {
             since: self.since,
             age: now.since(self.since),
             standing,
-            guards: self.guards.count(),
+            guards: self.seat.guards(),
             operations: state.operations,
         }
     }

@@ -9,6 +9,7 @@ use lease_core::{
     Action, At, By, Call, Change, Detail, FenceGate, Fenced, Holder, LeaseId, Moment, Note,
     Outcome, Refusal, ResourceKey, Seq, Wait,
 };
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
@@ -17,8 +18,8 @@ use crate::clock::Alarm;
 use crate::error::LeaseError;
 use crate::incidents::Closed;
 use crate::leases::{Front, Shared};
+use crate::rooms::Seat;
 use crate::standing::{Loss, Standing};
-use crate::table::Guards;
 use crate::telemetry;
 
 /// One lease of one session, as far as its holder knows.
@@ -30,7 +31,7 @@ pub(crate) struct Hold<H: Holder> {
     pub(crate) at: At,
     /// When it was granted, or found held.
     pub(crate) since: Moment,
-    pub(crate) guards: Guards,
+    pub(crate) seat: Seat,
     /// The jeopardy of this term was told.
     warned: AtomicBool,
     state: Mutex<HoldState>,
@@ -45,6 +46,8 @@ pub(crate) struct HoldState {
     pub(crate) tainted: bool,
     pub(crate) kept: bool,
     pub(crate) lost: Option<Loss>,
+    /// Told when a release under way is over, if somebody waits for that.
+    pub(crate) behind: Option<Arc<Notify>>,
     /// An attempt of which it is not known whether it was decided.
     undecided: Option<LeaseId>,
     expires: Option<Moment>,
@@ -55,26 +58,13 @@ pub(crate) struct HoldState {
     renewal: Option<Alarm>,
 }
 
-/// What is to be done for a loss once no lock is held.
-#[must_use = "whoever waits for it is to be told"]
-pub(crate) struct Lost {
-    loss: Loss,
-    /// It was none before.
-    news: bool,
-    token: Option<CancellationToken>,
-    /// Only to be dropped.
-    _alarms: (Option<Alarm>, Option<Alarm>),
-}
-
 impl HoldState {
-    /// Marks the lease lost, unless it is already.
-    fn lose(&mut self, loss: Loss) -> Lost {
-        Lost {
-            news: self.lost.is_none(),
-            loss: *self.lost.get_or_insert(loss),
-            token: self.token.clone(),
-            _alarms: (self.alarm.take(), self.renewal.take()),
+    fn granted(at: At, change: &Change) -> Self {
+        let mut state = Self::default();
+        if change.token == Some(at.token) {
+            state.learn(change);
         }
+        state
     }
 
     /// Takes in what a change says of the term. Answers whether it was news.
@@ -103,20 +93,35 @@ impl<H: Holder> Hold<H> {
         room: usize,
         (at, change): (At, &Change),
     ) -> Arc<Self> {
-        let mut state = HoldState::default();
-        if change.token == Some(at.token) {
-            state.learn(change);
-        }
         Arc::new(Self {
             session: Arc::clone(session),
             key: key.clone(),
             room,
             at,
             since: change.at,
-            guards: Guards::one(),
+            seat: Seat::new(),
             warned: AtomicBool::new(false),
-            state: Mutex::new(state),
+            state: Mutex::new(HoldState::granted(at, change)),
         })
+    }
+
+    /// Becomes the hold of another lease of the same session. Nobody else has it.
+    pub(crate) fn serve_again(
+        &mut self,
+        key: &ResourceKey,
+        room: usize,
+        (at, change): (At, &Change),
+    ) {
+        if self.key != *key {
+            self.key = key.clone();
+        }
+        self.room = room;
+        self.at = at;
+        self.since = change.at;
+        self.seat = Seat::new();
+        self.warned = AtomicBool::new(false);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        *state = HoldState::granted(at, change);
     }
 
     pub(crate) fn front(&self) -> &Arc<Front<H>> {
@@ -131,13 +136,25 @@ impl<H: Holder> Hold<H> {
         self.state().lost.is_some()
     }
 
-    /// The last guard has gone. Marks the lease lost, if it is to be released now.
+    /// The last guard has gone. Marks the lease lost, if it is to be released now; that is to be told then.
     ///
     /// What was lost before leaves the table with the receipt of its end.
-    pub(crate) fn give_up(&self) -> Option<Lost> {
+    pub(crate) fn give_up(&self) -> bool {
         let mut state = self.state();
-        let stays = state.lost.is_some() || state.kept || state.tainted || state.operations > 0;
-        (!stays).then(|| state.lose(Loss::Released))
+        if state.lost.is_some() || state.kept || state.tainted || state.operations > 0 {
+            return false;
+        }
+        state.lost = Some(Loss::Released);
+        true
+    }
+
+    /// Tells whoever stands behind a release that it is over. Not under a lock: it wakes.
+    pub(crate) fn tell_behind(&self) {
+        let behind = self.state().behind.take();
+        if let Some(behind) = behind {
+            // Whoever asks for it from now on finds that it is over.
+            behind.notify_waiters();
+        }
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, HoldState> {
@@ -259,25 +276,30 @@ impl<H: Holder> Hold<H> {
     ///
     /// What the authority has ended is to be lost by the table, which remembers it.
     pub(crate) fn lose(&self, loss: Loss) -> Loss {
-        let lost = self.state().lose(loss);
-        self.tell_loss(lost)
+        let mut state = self.state();
+        let news = state.lost.is_none();
+        let loss = *state.lost.get_or_insert(loss);
+        drop(state);
+        if news {
+            self.tell_loss(loss);
+        }
+        loss
     }
 
-    /// Tells of a loss. It wakes whoever waits for it, so not under a lock.
-    pub(crate) fn tell_loss(&self, lost: Lost) -> Loss {
-        let Lost {
-            loss, news, token, ..
-        } = lost;
-        if news {
-            telemetry::lost(self, loss);
-            if let Some(watch) = self.front().watch.get() {
-                watch.ended(self, Closed::Lease(loss));
-            }
+    /// Tells of a loss that is marked. It wakes whoever waits for it, so not under a lock.
+    pub(crate) fn tell_loss(&self, loss: Loss) {
+        let mut state = self.state();
+        let alarms = (state.alarm.take(), state.renewal.take());
+        let token = state.token.clone();
+        drop(state);
+        drop(alarms);
+        telemetry::lost(self, loss);
+        if let Some(watch) = self.front().watch.get() {
+            watch.ended(self, Closed::Lease(loss));
         }
         if let Some(token) = token {
             token.cancel();
         }
-        loss
     }
 
     /// Says how the lease stands now. A loss that is noticed here is final.
@@ -400,7 +422,7 @@ impl<H: Holder> Hold<H> {
     /// Renews at each third of the term, from now on and as long as there are guards.
     pub(crate) fn renew(self: &Arc<Self>) {
         let mut state = self.state();
-        if state.lost.is_some() || self.guards.count() == 0 || self.front().terms.third.is_zero() {
+        if state.lost.is_some() || self.seat.guards() == 0 || self.front().terms.third.is_zero() {
             return;
         }
         let at = self.front().clock.now().after(self.front().terms.third);
@@ -412,7 +434,7 @@ impl<H: Holder> Hold<H> {
     }
 
     fn renew_now(self: &Arc<Self>, due: Moment) {
-        if self.not_lost().is_err() || self.guards.count() == 0 {
+        if self.not_lost().is_err() || self.seat.guards() == 0 {
             return;
         }
         let before = self.state().undecided;

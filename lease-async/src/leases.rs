@@ -243,6 +243,7 @@ pub enum ConnectError {
 
 impl<H: Holder> Session<H> {
     /// Asks for a lease: at once, or waiting as the request says.
+    #[inline]
     pub fn acquire(&self, resource: impl AsResource) -> Acquire<H> {
         Acquire::new(Arc::clone(&self.shared), resource.as_resource())
     }

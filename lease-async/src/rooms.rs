@@ -4,13 +4,23 @@
 //! hold, so only the first of them looks it up by name. A session has a row: the list of what it holds.
 
 use core::hash::BuildHasher as _;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use lease_core::{Generation, Holder, ResourceKey};
-use tokio::sync::Notify;
 
 use crate::hold::Hold;
+
+/// What the table and its rooms know of a hold. Changed only with the table locked, so no order is needed.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    guards: AtomicUsize,
+    /// The last guard is being released.
+    releasing: AtomicBool,
+    /// Where it stands in the row of its session.
+    place: AtomicUsize,
+}
 
 /// How many rooms, and rows, may stay for the next ones while none is in use.
 const SPARE: usize = 64;
@@ -20,6 +30,8 @@ pub(crate) struct Rooms<H: Holder> {
     rooms: Vec<Room<H>>,
     /// Those that nobody needs.
     free: Vec<usize>,
+    /// One that nobody needs and that may still be found: mostly the next request is for the same resource.
+    idle: Option<usize>,
     by_key: HashTable<usize>,
     hasher: DefaultHashBuilder,
     rows: Vec<Row>,
@@ -40,18 +52,49 @@ pub(crate) struct Room<H: Holder> {
     /// The latest lease of it that ended while they were, and which end it was.
     pub(crate) over: Option<(Generation, u64)>,
     /// Mostly one: a lease that ended may stand beside its successor for a moment.
-    seats: Vec<Seat<H>>,
+    seats: Vec<Arc<Hold<H>>>,
 }
 
-/// A hold in its room.
-pub(crate) struct Seat<H: Holder> {
-    pub(crate) hold: Arc<Hold<H>>,
-    /// Where it stands in the row of its session.
-    place: usize,
-    /// The last guard is being released.
-    pub(crate) releasing: bool,
-    /// Told when that is over, if somebody waits for it.
-    pub(crate) behind: Option<Arc<Notify>>,
+impl Seat {
+    /// Has one guard.
+    pub(crate) const fn new() -> Self {
+        Self {
+            guards: AtomicUsize::new(1),
+            releasing: AtomicBool::new(false),
+            place: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn guards(&self) -> usize {
+        self.guards.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_guards(&self, guards: usize) {
+        self.guards.store(guards, Ordering::Relaxed);
+    }
+
+    /// One guard fewer. Answers how many are left.
+    pub(crate) fn leave(&self) -> usize {
+        let left = self.guards().saturating_sub(1);
+        self.set_guards(left);
+        left
+    }
+
+    pub(crate) fn is_releasing(&self) -> bool {
+        self.releasing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_releasing(&self, releasing: bool) {
+        self.releasing.store(releasing, Ordering::Relaxed);
+    }
+
+    fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    fn set_place(&self, place: usize) {
+        self.place.store(place, Ordering::Relaxed);
+    }
 }
 
 impl<H: Holder> Rooms<H> {
@@ -59,6 +102,7 @@ impl<H: Holder> Rooms<H> {
         Self {
             rooms: Vec::new(),
             free: Vec::new(),
+            idle: None,
             by_key: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
             rows: Vec::new(),
@@ -78,7 +122,7 @@ impl<H: Holder> Rooms<H> {
     }
 
     /// All holds, in no order.
-    pub(crate) fn seats(&self) -> impl Iterator<Item = &Seat<H>> {
+    pub(crate) fn seats(&self) -> impl Iterator<Item = &Arc<Hold<H>>> {
         self.rooms.iter().flat_map(|room| &room.seats)
     }
 
@@ -133,39 +177,52 @@ impl<H: Holder> Rooms<H> {
         self.rooms.get_mut(at)
     }
 
-    /// Gives a room up that nobody needs any more.
+    /// Gives a room up if nobody needs it any more: it stays until the next one does so.
     pub(crate) fn close(&mut self, at: usize) {
-        let Some(room) = self.rooms.get(at) else {
-            return;
-        };
-        if room.requests > 0 || !room.seats.is_empty() {
+        if self.idle == Some(at) || !self.is_empty(at) {
             return;
         }
-        if let Ok(entry) = self.by_key.find_entry(room.hash, |other| *other == at) {
+        let before = self.idle.replace(at);
+        if let Some(before) = before.filter(|before| self.is_empty(*before)) {
+            self.forget(before);
+        }
+    }
+
+    fn is_empty(&self, at: usize) -> bool {
+        let room = self.rooms.get(at);
+        room.is_some_and(|room| room.requests == 0 && room.seats.is_empty())
+    }
+
+    fn forget(&mut self, at: usize) {
+        let Some(hash) = self.rooms.get(at).map(|room| room.hash) else {
+            return;
+        };
+        if let Ok(entry) = self.by_key.find_entry(hash, |other| *other == at) {
             entry.remove();
             self.free.push(at);
         }
-        if self.by_key.is_empty() && self.rooms.len() > SPARE {
-            // What many once needed is not kept for one.
+        // Only the idle one is left, and what many once needed is not kept for it.
+        if self.by_key.len() <= 1 && self.rooms.len() > SPARE {
             (self.rooms, self.free, self.by_key) = (Vec::new(), Vec::new(), HashTable::new());
+            self.idle = None;
         }
     }
 
     /// Finds the hold of a lease.
-    pub(crate) fn seat(&mut self, at: usize, generation: Generation) -> Option<&mut Seat<H>> {
-        self.rooms.get_mut(at)?.seat(generation)
+    pub(crate) fn seat(&self, at: usize, generation: Generation) -> Option<&Arc<Hold<H>>> {
+        self.rooms.get(at)?.seat(generation)
     }
 
     /// Finds the hold of a lease of which the resource is not known.
-    pub(crate) fn search(&self, generation: Generation) -> Option<&Seat<H>> {
+    pub(crate) fn search(&self, generation: Generation) -> Option<&Arc<Hold<H>>> {
         self.seats()
-            .find(|seat| seat.hold.at.token.generation == generation)
+            .find(|seat| seat.at.token.generation == generation)
     }
 
-    /// Finds where `hold` sits, if it still does.
-    pub(crate) fn seat_of(&mut self, hold: &Arc<Hold<H>>) -> Option<&mut Seat<H>> {
-        let seat = self.seat(hold.room, hold.at.token.generation)?;
-        Arc::ptr_eq(&seat.hold, hold).then_some(seat)
+    /// Whether `hold` still has its seat.
+    pub(crate) fn sits(&self, hold: &Arc<Hold<H>>) -> bool {
+        let seats = self.rooms.get(hold.room).map(|room| &room.seats);
+        seats.is_some_and(|seats| seats.iter().any(|seat| Arc::ptr_eq(seat, hold)))
     }
 
     /// Seats a hold in its room, where none of its lease sits.
@@ -175,26 +232,21 @@ impl<H: Holder> Rooms<H> {
         let (Some(room), Some(row)) = (self.rooms.get_mut(at), self.rows.get_mut(row)) else {
             return;
         };
-        let place = row.len();
+        hold.seat.set_place(row.len());
         row.push((at, generation));
-        room.seats.push(Seat {
-            hold,
-            place,
-            releasing: false,
-            behind: None,
-        });
+        room.seats.push(hold);
         self.seats = self.seats.saturating_add(1);
     }
 
     /// Takes the hold of a lease out of its room, which may be empty then. To be dropped outside the lock.
-    pub(crate) fn unseat(&mut self, at: usize, generation: Generation) -> Option<Seat<H>> {
+    pub(crate) fn unseat(&mut self, at: usize, generation: Generation) -> Option<Arc<Hold<H>>> {
         let room = self.rooms.get_mut(at)?;
-        let sits = |seat: &Seat<H>| seat.hold.at.token.generation == generation;
-        let index = room.seats.iter().position(sits)?;
-        let seat = room.seats.swap_remove(index);
+        let mut seats = room.seats.iter();
+        let index = seats.position(|seat| seat.at.token.generation == generation)?;
+        let hold = room.seats.swap_remove(index);
         self.seats = self.seats.saturating_sub(1);
-        self.strike(seat.hold.session.row, seat.place);
-        Some(seat)
+        self.strike(hold.session.row, hold.seat.place());
+        Some(hold)
     }
 
     /// Takes one entry out of a row; the last one takes its place.
@@ -206,7 +258,7 @@ impl<H: Holder> Rooms<H> {
         if let Some((at, generation)) = row.get(place).copied()
             && let Some(moved) = self.seat(at, generation)
         {
-            moved.place = place;
+            moved.seat.set_place(place);
         }
     }
 
@@ -238,17 +290,9 @@ impl<H: Holder> Rooms<H> {
     }
 }
 
-impl<H: Holder> Seat<H> {
-    /// No release is under way any more. Answers whom to tell.
-    pub(crate) const fn reopen(&mut self) -> Option<Arc<Notify>> {
-        self.releasing = false;
-        self.behind.take()
-    }
-}
-
 impl<H: Holder> Room<H> {
-    fn seat(&mut self, generation: Generation) -> Option<&mut Seat<H>> {
-        let mut seats = self.seats.iter_mut();
-        seats.find(|seat| seat.hold.at.token.generation == generation)
+    fn seat(&self, generation: Generation) -> Option<&Arc<Hold<H>>> {
+        let mut seats = self.seats.iter();
+        seats.find(|seat| seat.at.token.generation == generation)
     }
 }

@@ -12,18 +12,18 @@
 //! 3. A request that was made after the end, and is granted that very lease, has the authority's word that it
 //!    goes on. It is believed.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lease_core::{Change, Code, Detail, Generation, Grant, Holder, Receipt, ResourceKey, Verdict};
-use tokio::sync::Notify;
+use lease_core::{
+    At, Change, Code, Detail, Generation, Grant, Holder, Receipt, ResourceKey, Verdict,
+};
 use tokio::sync::futures::OwnedNotified;
 
 use crate::events::Tap;
 use crate::hold::Hold;
 use crate::incidents::Closed;
 use crate::leases::Shared;
-use crate::rooms::{Rooms, Seat};
+use crate::rooms::Rooms;
 use crate::standing::Loss;
 use crate::telemetry::Observer;
 
@@ -41,35 +41,8 @@ struct TableState<H: Holder> {
     rooms: Rooms<H>,
     /// How many leases have ended for which somebody asked then.
     ends: u64,
-}
-
-/// How many guards a hold has. Changed only with the table locked.
-#[derive(Debug)]
-pub(crate) struct Guards(AtomicUsize);
-
-impl Guards {
-    pub(crate) const fn one() -> Self {
-        Self(AtomicUsize::new(1))
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn set(&self, guards: usize) {
-        self.0.store(guards, Ordering::Relaxed);
-    }
-
-    fn enter(&self) {
-        self.set(self.count().saturating_add(1));
-    }
-
-    /// Answers how many are left.
-    fn leave(&self) -> usize {
-        let left = self.count().saturating_sub(1);
-        self.set(left);
-        left
-    }
+    /// The hold of a lease that was released: mostly the same session asks for the next one.
+    spare: Option<Arc<Hold<H>>>,
 }
 
 /// A request on its way to an authority, or back. It is to be taken back to the table.
@@ -113,10 +86,14 @@ impl<H: Holder> Drop for Releasing<'_, H> {
 
 impl<H: Holder> Table<H> {
     pub(crate) fn new(observer: Arc<Observer>) -> Self {
-        let (rooms, ends) = (Rooms::new(), 0);
+        let state = TableState {
+            rooms: Rooms::new(),
+            ends: 0,
+            spare: None,
+        };
         Self {
             observer,
-            state: Mutex::new(TableState { rooms, ends }),
+            state: Mutex::new(state),
         }
     }
 
@@ -147,6 +124,7 @@ impl<H: Holder> Table<H> {
     }
 
     /// Gives the grant that `asking` got its hold: the one of its generation, or a new one.
+    #[inline]
     pub(crate) fn enter(
         &self,
         session: &Arc<Shared<H>>,
@@ -156,40 +134,18 @@ impl<H: Holder> Table<H> {
     ) -> Entered<H> {
         let generation = grant.at.token.generation;
         let mut table = self.state();
-        let known = match table.rooms.seat(asking.room, generation) {
-            None => None,
-            Some(seat) if seat.releasing => {
-                // From now on it is told, also before it is polled.
-                let over = Arc::clone(seat.behind.get_or_insert_default());
-                table.asked(asking);
-                return Entered::Releasing(over.notified_owned());
-            }
-            Some(seat) => Some(Arc::clone(&seat.hold)),
-        };
-        if let Some(hold) = known.as_ref().filter(|hold| !hold.is_lost()) {
-            hold.guards.enter();
-            table.asked(asking);
-            drop(table);
-            hold.learn(change);
-            return Entered::Hold(Arc::clone(hold));
+        if let Some(known) = table.rooms.seat(asking.room, generation) {
+            let known = Arc::clone(known);
+            let granted = (grant.at, change);
+            return enter_again(table, (session, key), asking, (known, granted));
         }
         if table.is_over(asking, generation) {
             table.asked(asking);
-            // Before what was known.
-            drop(table);
             return Entered::Gone;
         }
-        let hold = Hold::new(session, key, asking.room, (grant.at, change));
-        let before = table.rooms.unseat(asking.room, generation);
-        if let Some(before) = &known {
-            // Its holder had stopped in time, and the authority says that it goes on: its old guards stay
-            // lost, and what was done under it stays known.
-            hold.inherit(before);
-        }
-        table.rooms.sit(Arc::clone(&hold));
+        let hold = table.new_hold(session, key, asking, (grant.at, change));
         table.asked(asking);
         drop(table);
-        drop(before);
         if let Some(watch) = session.front.watch.get() {
             watch.granted(&hold);
         }
@@ -198,75 +154,75 @@ impl<H: Holder> Table<H> {
 
     /// Takes one guard away.
     pub(crate) fn leave<'a>(&self, hold: &'a Arc<Hold<H>>) -> Left<'a, H> {
-        let mut table = self.state();
-        if hold.guards.leave() > 0 {
+        let table = self.state();
+        // What has ended is lost, or is about to be.
+        if hold.seat.leave() > 0 || !table.rooms.sits(hold) {
             return Left::Stays;
         }
-        // What has ended is lost, or is about to be.
-        let Some(seat) = table.rooms.seat_of(hold) else {
-            return Left::Stays;
-        };
-        let Some(lost) = hold.give_up() else {
+        if !hold.give_up() {
             // A release that was dropped on its way leaves by here, too.
-            let behind = seat.reopen();
+            hold.seat.set_releasing(false);
             drop(table);
-            tell(behind);
+            hold.tell_behind();
             return Left::Stays;
-        };
-        seat.releasing = true;
+        }
+        hold.seat.set_releasing(true);
         drop(table);
-        hold.tell_loss(lost);
+        hold.tell_loss(Loss::Released);
         Left::Release(Releasing(hold))
     }
 
     /// Begins to release: fails if this was not the last guard and is gone now.
-    pub(crate) fn begin_release(&self, hold: &Arc<Hold<H>>) -> Result<(), usize> {
-        let mut table = self.state();
-        if hold.guards.count() > 1 {
-            return Err(hold.guards.leave());
+    pub(crate) fn begin_release(&self, hold: &Hold<H>) -> Result<(), usize> {
+        let _table = self.state();
+        if hold.seat.guards() > 1 {
+            return Err(hold.seat.leave());
         }
-        if let Some(seat) = table.rooms.seat_of(hold) {
-            seat.releasing = true;
-        }
+        hold.seat.set_releasing(true);
         Ok(())
     }
 
     /// A release is over: the lease has ended, or it stays with its guard.
     pub(crate) fn settle(&self, hold: &Arc<Hold<H>>, released: bool) {
         let mut table = self.state();
+        let mut gone = None;
+        hold.seat.set_releasing(false);
         if released {
-            hold.guards.set(0);
-            let gone = table.remove(hold);
-            drop(table);
-            close(gone);
-        } else {
-            let behind = table.rooms.seat_of(hold).and_then(Seat::reopen);
-            drop(table);
-            tell(behind);
+            hold.seat.set_guards(0);
+            gone = table.remove(hold);
+            // Where the session is gone nobody would take it away again.
+            if gone.is_some() && !hold.session.is_gone() {
+                gone = core::mem::replace(&mut table.spare, gone);
+            }
         }
+        drop(table);
+        drop(gone);
+        hold.tell_behind();
     }
 
     /// The authority says that the lease of `hold` has ended.
     pub(crate) fn over(&self, hold: &Arc<Hold<H>>, loss: Loss) -> Loss {
         let gone = self.state().remove(hold);
-        close(gone);
+        drop(gone);
         hold.lose(loss)
     }
 
     /// Ends all of a session.
-    pub(crate) fn disconnect(&self, session: &Shared<H>) {
+    pub(crate) fn disconnect(&self, session: &Arc<Shared<H>>) {
         let mut table = self.state();
         let mut gone = Vec::new();
         while let Some((room, generation)) = table.rooms.last_of(session.row) {
-            let Some(seat) = table.take(room, generation) else {
+            let Some(hold) = table.take(room, generation) else {
                 break;
             };
-            gone.push(seat);
+            gone.push(hold);
         }
+        let is_theirs = |spare: &mut Arc<Hold<H>>| Arc::ptr_eq(&spare.session, session);
+        let spare = table.spare.take_if(is_theirs);
         drop(table);
-        for seat in gone {
-            seat.hold.lose(Loss::Disconnected);
-            tell(seat.behind);
+        drop(spare);
+        for hold in gone {
+            hold.lose(Loss::Disconnected);
         }
     }
 
@@ -278,8 +234,7 @@ impl<H: Holder> Table<H> {
     /// Returns the leases that are known, in order of their grants.
     pub(crate) fn holds(&self) -> Vec<Arc<Hold<H>>> {
         let table = self.state();
-        let holds = table.rooms.seats().map(|seat| Arc::clone(&seat.hold));
-        let mut holds: Vec<_> = holds.collect();
+        let mut holds: Vec<_> = table.rooms.seats().cloned().collect();
         drop(table);
         holds.sort_unstable_by_key(|hold| hold.at.token.generation);
         holds
@@ -288,21 +243,20 @@ impl<H: Holder> Table<H> {
     /// Returns how many leases are known, the oldest one, and how many requests have no answer yet.
     pub(crate) fn survey(&self) -> (usize, Option<Arc<Hold<H>>>, usize) {
         let table = self.state();
-        let holds = table.rooms.seats().map(|seat| &seat.hold);
-        let oldest = holds.min_by_key(|hold| hold.at.token.generation);
+        let oldest = table
+            .rooms
+            .seats()
+            .min_by_key(|hold| hold.at.token.generation);
         (table.rooms.len(), oldest.cloned(), table.rooms.requests())
     }
 
     fn hold(&self, key: Option<&ResourceKey>, generation: Generation) -> Option<Arc<Hold<H>>> {
-        let mut table = self.state();
-        let seat = match key {
-            Some(key) => {
-                let room = table.rooms.find(key)?;
-                table.rooms.seat(room, generation).map(|seat| &*seat)
-            }
+        let table = self.state();
+        let hold = match key {
+            Some(key) => table.rooms.seat(table.rooms.find(key)?, generation),
             None => table.rooms.search(generation),
         };
-        seat.map(|seat| Arc::clone(&seat.hold))
+        hold.cloned()
     }
 
     /// A receipt says that a lease has ended.
@@ -324,17 +278,43 @@ impl<H: Holder> Table<H> {
 }
 
 impl<H: Holder> TableState<H> {
-    /// Takes a hold out that has ended. What is answered is to be closed outside the lock.
-    fn remove(&mut self, hold: &Arc<Hold<H>>) -> Option<Seat<H>> {
-        self.rooms.seat_of(hold)?;
+    /// Seats the hold of a lease that was just granted.
+    fn new_hold(
+        &mut self,
+        session: &Arc<Shared<H>>,
+        key: &ResourceKey,
+        asking: &Asking,
+        granted: (At, &Change),
+    ) -> Arc<Hold<H>> {
+        let mut spare = self
+            .spare
+            .take_if(|spare| Arc::ptr_eq(&spare.session, session));
+        // Whoever else still knows it knows a lease that has ended. Its session stays, so it may go here.
+        let hold = match spare.as_mut().and_then(Arc::get_mut) {
+            Some(hold) => {
+                hold.serve_again(key, asking.room, granted);
+                spare
+            }
+            None => None,
+        };
+        let hold = hold.unwrap_or_else(|| Hold::new(session, key, asking.room, granted));
+        self.rooms.sit(Arc::clone(&hold));
+        hold
+    }
+
+    /// Takes a hold out that has ended, to be dropped outside the lock.
+    fn remove(&mut self, hold: &Arc<Hold<H>>) -> Option<Arc<Hold<H>>> {
+        if !self.rooms.sits(hold) {
+            return None;
+        }
         self.take(hold.room, hold.at.token.generation)
     }
 
-    fn take(&mut self, room: usize, generation: Generation) -> Option<Seat<H>> {
-        let seat = self.rooms.unseat(room, generation)?;
+    fn take(&mut self, room: usize, generation: Generation) -> Option<Arc<Hold<H>>> {
+        let hold = self.rooms.unseat(room, generation)?;
         self.ended(room, generation);
         self.rooms.close(room);
-        Some(seat)
+        Some(hold)
     }
 
     /// A request is back.
@@ -370,17 +350,45 @@ impl<H: Holder> TableState<H> {
     }
 }
 
-/// Lets go of what was in a seat that is taken away. Not under a lock.
-fn close<H: Holder>(seat: Option<Seat<H>>) {
-    tell(seat.and_then(|seat| seat.behind));
-}
-
-/// Tells whoever stands behind a release that it is over. Not under a lock: it wakes.
-fn tell(behind: Option<Arc<Notify>>) {
-    if let Some(behind) = behind {
-        // Whoever asks for it from now on finds that it is over.
-        behind.notify_waiters();
+/// Gives a grant the hold of its generation, unless that is being released or lost.
+fn enter_again<H: Holder>(
+    mut table: MutexGuard<'_, TableState<H>>,
+    (session, key): (&Arc<Shared<H>>, &ResourceKey),
+    asking: &Asking,
+    (known, granted): (Arc<Hold<H>>, (At, &Change)),
+) -> Entered<H> {
+    let generation = known.at.token.generation;
+    if known.seat.is_releasing() {
+        // From now on it is told, also before it is polled.
+        let over = Arc::clone(known.state().behind.get_or_insert_default());
+        table.asked(asking);
+        drop(table);
+        return Entered::Releasing(over.notified_owned());
     }
+    if !known.is_lost() {
+        known.seat.set_guards(known.seat.guards().saturating_add(1));
+        table.asked(asking);
+        drop(table);
+        known.learn(granted.1);
+        return Entered::Hold(known);
+    }
+    if table.is_over(asking, generation) {
+        table.asked(asking);
+        drop(table);
+        return Entered::Gone;
+    }
+    // Its holder had stopped in time, and the authority says that it goes on: its old guards stay lost, and
+    // what was done under it stays known.
+    let before = table.rooms.unseat(asking.room, generation);
+    let hold = table.new_hold(session, key, asking, granted);
+    hold.inherit(&known);
+    table.asked(asking);
+    drop(table);
+    drop(before);
+    if let Some(watch) = session.front.watch.get() {
+        watch.granted(&hold);
+    }
+    Entered::Hold(hold)
 }
 
 impl<H: Holder> Tap<H> for Table<H> {
@@ -418,12 +426,11 @@ impl<H: Holder> Tap<H> for Table<H> {
     fn missed(&self) {
         self.observer.missed();
         let mut table = self.state();
-        let idle = |seat: &&Seat<H>| seat.hold.guards.count() == 0 && !seat.releasing;
-        let idle: Vec<_> = table.rooms.seats().filter(idle).collect();
-        let idle: Vec<_> = idle.iter().map(|seat| Arc::clone(&seat.hold)).collect();
+        let idle = |hold: &&Arc<Hold<H>>| hold.seat.guards() == 0 && !hold.seat.is_releasing();
+        let idle: Vec<_> = table.rooms.seats().filter(idle).cloned().collect();
         let gone: Vec<_> = idle.iter().map(|hold| table.remove(hold)).collect();
         drop(table);
-        gone.into_iter().for_each(close);
+        drop(gone);
         for hold in idle {
             if let Some(watch) = hold.front().watch.get() {
                 watch.ended(&hold, Closed::Unseen);

@@ -193,22 +193,12 @@ impl<H: Holder> Memory<H> {
 
 impl<H: Holder> Memory<H> {
     fn answer(&self, call: Call<H>, how: How<'static>) -> Reply<H> {
-        let attempt = self.inner.attempt(&call, how.clone());
-        self.reply(attempt, how, || call)
-    }
-
-    fn reply(
-        &self,
-        attempt: Attempt<H>,
-        how: How<'static>,
-        call: impl FnOnce() -> Call<H>,
-    ) -> Reply<H> {
-        match attempt {
+        match self.inner.attempt(&call, how.clone()) {
             Attempt::Answered(answer) => Reply::Ready(answer),
             Attempt::Waits(waiting) => Reply::Pending(Box::pin(waiting)),
             Attempt::Ask(questions) => {
                 let inner = Arc::clone(&self.inner);
-                Reply::Pending(Box::pin(inner.observing(call(), questions, how)))
+                Reply::Pending(Box::pin(inner.observing(call, questions, how)))
             }
         }
     }
@@ -330,6 +320,9 @@ impl<H: Holder> Inner<H> {
         turn.note = how.note;
         let result = act(&mut state, &mut turn);
         turn.note = None;
+        if state.is_at_rest() && !state.registry.has_receipts() {
+            return result;
+        }
         let parting = state.part(self, &mut turn);
         let mine = if state.registry.has_receipts() {
             self.unpublished.store(true, Ordering::SeqCst);
@@ -338,9 +331,7 @@ impl<H: Holder> Inner<H> {
             None
         };
         drop(state);
-        if parting.is_some() || mine.is_some() {
-            self.after(parting.unwrap_or_default(), mine);
-        }
+        self.after(parting, mine);
         result
     }
 
@@ -394,54 +385,21 @@ impl<H: Holder> Inner<H> {
             if state.stage == Stage::Shut && matches!(call.action, Action::Acquire { .. }) {
                 return Attempt::Answered(Err(AuthorityError::ShutDown));
             }
-            let step = state.registry.call(call, turn);
-            self.stepped(state, call.resource.as_ref(), step, turn)
-        })
-    }
-
-    /// Makes a request whose parts are in hand.
-    fn request(
-        self: &Arc<Self>,
-        resource: &ResourceKey,
-        request: Request<'_, H>,
-        how: How<'_>,
-    ) -> Attempt<H> {
-        self.turn(how, |state, turn| {
-            if state.stage == Stage::Shut {
-                return Attempt::Answered(Err(AuthorityError::ShutDown));
-            }
-            let step = state.registry.acquire(resource, request, turn);
-            self.stepped(state, Some(resource), step, turn)
-        })
-    }
-
-    fn stepped(
-        self: &Arc<Self>,
-        state: &mut State<H>,
-        resource: Option<&ResourceKey>,
-        step: Step<H>,
-        turn: &mut Turn<'_>,
-    ) -> Attempt<H> {
-        match step {
-            Step::Done(outcome) => {
-                if let Outcome::Granted(grant, _) = &outcome {
-                    state.claim(grant);
+            match state.registry.call(call, turn) {
+                Step::Done(outcome) => {
+                    state.answered(&outcome);
+                    Attempt::Answered(Ok(outcome))
                 }
-                Attempt::Answered(Ok(outcome))
+                Step::Ask(questions) => Attempt::Ask(questions),
+                Step::Queued(waiter) => match state.queued(self, waiter, call.resource.as_ref()) {
+                    Ok(()) => Attempt::Waits(Waiting::new(Arc::clone(self), waiter)),
+                    Err(error) => {
+                        state.turn_away(waiter, turn);
+                        Attempt::Answered(Err(error))
+                    }
+                },
             }
-            Step::Ask(questions) => Attempt::Ask(questions),
-            Step::Queued(waiter) => {
-                state.add(waiter);
-                state.causes.add(waiter, resource);
-                if let Err(error) = state.arm(self) {
-                    state.forget(waiter, turn);
-                    drop(state.causes.remove(waiter));
-                    let error = AuthorityError::Unreachable(error.into());
-                    return Attempt::Answered(Err(error));
-                }
-                Attempt::Waits(Waiting::new(Arc::clone(self), waiter))
-            }
-        }
+        })
     }
 
     /// Observes the holders that stand in the way of `call`, and makes it again.
@@ -565,15 +523,42 @@ impl<H: Holder> Authority for Memory<H> {
         request: Request<'_, H>,
         note: Option<&Note>,
     ) -> Reply<H> {
-        let how = How::from_front(note.cloned());
         let Request { holder, ttl, wait } = request;
-        let attempt = self.inner.request(resource, request, how.clone());
-        self.reply(attempt, how, || {
-            let holder = holder.clone();
-            Call {
-                resource: Some(resource.clone()),
-                action: Action::Acquire { holder, ttl },
-                wait,
+        let inner = &self.inner;
+        // The reply is made where it goes, since a copy of an answer is not free.
+        inner.turn(How::from_front(note.cloned()), |state, turn| {
+            if state.stage == Stage::Shut {
+                return Reply::Ready(Err(AuthorityError::ShutDown));
+            }
+            match state.registry.acquire(resource, request, turn) {
+                Step::Done(outcome) => {
+                    state.answered(&outcome);
+                    Reply::Ready(Ok(outcome))
+                }
+                Step::Ask(questions) => {
+                    let action = Action::Acquire {
+                        holder: holder.clone(),
+                        ttl,
+                    };
+                    let call = Call {
+                        resource: Some(resource.clone()),
+                        action,
+                        wait,
+                    };
+                    let how = How::from_front(note.cloned());
+                    let again = Arc::clone(inner).observing(call, questions, how);
+                    Reply::Pending(Box::pin(again))
+                }
+                Step::Queued(waiter) => match state.queued(inner, waiter, Some(resource)) {
+                    Ok(()) => {
+                        let waiting = Waiting::new(Arc::clone(inner), waiter);
+                        Reply::Pending(Box::pin(waiting))
+                    }
+                    Err(error) => {
+                        state.turn_away(waiter, turn);
+                        Reply::Ready(Err(error))
+                    }
+                },
             }
         })
     }

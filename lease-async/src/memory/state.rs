@@ -7,7 +7,7 @@ use std::task::Wake;
 
 use lease_core::{
     Action, By, Call, Generation, Grant, Holder, Moment, Outcome, Provenance, Question, Registry,
-    Settled, Turn, Wait, WaiterId,
+    ResourceKey, Settled, Turn, Wait, WaiterId,
 };
 use tracing::Span;
 
@@ -93,10 +93,33 @@ impl<H: Holder> State<H> {
         self.places.len()
     }
 
-    /// Makes a place for the answer to a request that was just queued.
-    pub(super) fn add(&mut self, waiter: WaiterId) {
+    /// Makes a place for the answer to a request that was just queued, and sees to it that its time comes.
+    pub(super) fn queued(
+        &mut self,
+        inner: &Arc<Inner<H>>,
+        waiter: WaiterId,
+        resource: Option<&ResourceKey>,
+    ) -> Result<(), AuthorityError> {
         self.places.add(waiter);
         self.moved = true;
+        self.causes.add(waiter, resource);
+        let armed = self.arm(inner);
+        armed
+            .map(drop)
+            .map_err(|error| AuthorityError::Unreachable(error.into()))
+    }
+
+    /// Takes a request back that could not be queued.
+    pub(super) fn turn_away(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) {
+        self.forget(waiter, turn);
+        drop(self.causes.remove(waiter));
+    }
+
+    /// A call is answered at once.
+    pub(super) fn answered(&mut self, outcome: &Outcome<H>) {
+        if let Outcome::Granted(grant, _) = outcome {
+            self.claim(grant);
+        }
     }
 
     /// Takes the answer, or remembers whom to wake.
@@ -137,7 +160,9 @@ impl<H: Holder> State<H> {
 
     /// Somebody has received a grant: its lease is theirs to give back.
     pub(super) fn claim(&mut self, grant: &Grant) {
-        self.unclaimed.remove(&grant.at.token.generation);
+        if !self.unclaimed.is_empty() {
+            self.unclaimed.remove(&grant.at.token.generation);
+        }
     }
 
     /// Counts a grant that is on its way.
@@ -199,13 +224,10 @@ impl<H: Holder> State<H> {
     }
 
     /// After anything happened: answers go to their places, the alarm is set for what comes next. Answers what is
-    /// left to do, if anything is.
-    pub(super) fn part(&mut self, inner: &Arc<Inner<H>>, turn: &mut Turn<'_>) -> Option<Parting> {
+    /// left to do.
+    pub(super) fn part(&mut self, inner: &Arc<Inner<H>>, turn: &mut Turn<'_>) -> Parting {
         if self.stage == Stage::New {
             self.stage = Stage::Open;
-        }
-        if self.is_at_rest() {
-            return None;
         }
         let mut wakers = core::mem::take(&mut self.turned_away);
         self.hand_out(&mut wakers, turn);
@@ -214,25 +236,25 @@ impl<H: Holder> State<H> {
         let proof = self.registry.policy().ends_on().process.is_some();
         // Without an alarm those who wait are served by the next call; the first one was told.
         let alarm = self.arm(inner).unwrap_or_default();
-        Some(Parting {
+        Parting {
             wakers,
             discarded: core::mem::take(&mut self.discarded),
             served: core::mem::take(&mut self.served),
             alarm,
             drained: self.stage == Stage::Shut && self.registry.held() == 0,
             look: moved && proof,
-        })
+        }
     }
 
     /// Whether nobody waits, and nothing is left of anybody who did.
-    fn is_at_rest(&self) -> bool {
-        self.places.len() == 0
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.stage == Stage::Open
+            && self.places.len() == 0
             && !self.moved
             && self.alarm.is_none()
             && self.turned_away.is_empty()
             && self.discarded.is_empty()
             && self.registry.waiting() == 0
-            && self.stage != Stage::Shut
     }
 
     fn hand_out(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {

@@ -21,7 +21,7 @@ use lease_core::{Change, Code, Generation, Holder, Moment, Receipt, ResourceKey,
 pub use self::metrics::Metrics;
 pub(crate) use self::request::Request;
 pub(crate) use self::spans::{
-    Causes, asks, changed, dropped, fenced, holder_died, incident_closed, incident_opened,
+    Causes, asks, changed, dropped, fenced, holder_died, incident_closed, incident_opened, is_off,
     jeopardy, left, lost, refused, release, renew, verified, verify,
 };
 
@@ -51,6 +51,18 @@ impl Observer {
             metrics: OnceLock::new(),
             proofs: Mutex::default(),
         })
+    }
+
+    /// Whether anything is measured.
+    #[cfg_attr(
+        not(feature = "metrics"),
+        expect(clippy::unused_self, reason = "then nothing is")
+    )]
+    pub(crate) fn measures(&self) -> bool {
+        #[cfg(feature = "metrics")]
+        return self.metrics.get().is_some();
+        #[cfg(not(feature = "metrics"))]
+        false
     }
 
     /// Measures from now on, unless it does already.

@@ -11,6 +11,7 @@ use lease_core::{
     SessionHolder, Verdict, WaiterId,
 };
 use tracing::field::{Empty, display};
+use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
 use super::names::{self, Outcome, Reason, TARGET, Told, attribute as a, event, span};
@@ -19,6 +20,12 @@ use crate::hold::Hold;
 use crate::incidents::{Closed, Incident};
 use crate::leases::Front;
 use crate::standing::Loss;
+
+/// Whether nobody looks on at anything. One look at a flag.
+#[inline]
+pub(crate) fn is_off() -> bool {
+    LevelFilter::current() == LevelFilter::OFF
+}
 
 /// Whether anybody may be looking on.
 pub(super) fn enabled() -> bool {
