@@ -46,6 +46,47 @@
 //! **Nobody in this process may open the mutex file** but SQLite on behalf of this crate: closing it
 //! again drops the lock without a sign. [`Hold::check`] notices it.
 //!
+//! # Tasks, and threads that serve many
+//!
+//! A task waits by `WriteLock::acquire_async` (feature `async`), which blocks no thread of its executor,
+//! whichever that is. [`ForbidBlocking`] marks a thread on which the other way to wait is refused,
+//! and [`AllowBlocking`] lifts that by name:
+//!
+//! ```
+//! # #[cfg(not(all(feature = "async", target_os = "linux")))]
+//! # fn main() {}
+//! # #[cfg(all(feature = "async", target_os = "linux"))]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use lease_sqlite::{AcquireError, AllowBlocking, ForbidBlocking, WaitBudget, WriteLock};
+//!
+//! # let directory = std::env::temp_dir().join(format!("lease-sqlite-task-{:?}", std::thread::current().id()));
+//! # std::fs::create_dir_all(&directory)?;
+//! # let database = directory.join("app.db");
+//! // This thread runs every task of the program.
+//! let _mark = ForbidBlocking::on_this_thread();
+//! let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//! runtime.block_on(async {
+//!     let lock = WriteLock::open(&database)?;
+//!     let patience = WaitBudget::Within(Duration::from_secs(5));
+//!     let hold = lock.acquire_async(patience).await?; // other tasks go on meanwhile
+//!     // .. write, where waiting for the disk hurts nobody ..
+//!     hold.release()?;
+//!
+//!     let refused = lock.acquire(patience);
+//!     assert!(matches!(refused, Err(AcquireError::Forbidden { .. })));
+//!     let lifted = AllowBlocking::new("settings::save", "once, when the program ends");
+//!     lock.acquire(patience)?.release()?;
+//!     drop(lifted);
+//!     assert_eq!(lock.health().blocking.sites[0].used, 1);
+//!     Ok::<_, Box<dyn std::error::Error>>(())
+//! })?;
+//! # std::fs::remove_dir_all(&directory)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Features
 //!
 //! | feature | adds |

@@ -110,34 +110,6 @@ impl WriteLock {
     ///
     /// Dropping the future takes the request back; a grant that comes all the same is given back. It
     /// may take a moment until nothing is left of it, and nobody has to wait for that.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-    /// use std::time::Duration;
-    ///
-    /// use lease_sqlite::{ForbidBlocking, WaitBudget, WriteLock};
-    ///
-    /// # let directory = std::env::temp_dir().join(format!("lease-sqlite-async-{:?}", std::thread::current().id()));
-    /// # std::fs::create_dir_all(&directory)?;
-    /// # let database = directory.join("app.db");
-    /// let lock = WriteLock::open(&database)?;
-    /// let five_seconds = WaitBudget::Within(Duration::from_secs(5));
-    /// let hold = lock.acquire_async(five_seconds).await?;
-    /// // .. write, on a thread that may wait for the disk ..
-    /// hold.release()?;
-    ///
-    /// // A thread that serves many must not wait for the lock in the other way.
-    /// let mark = ForbidBlocking::on_this_thread();
-    /// assert!(lock.acquire(five_seconds).is_err());
-    /// # drop(mark);
-    /// # std::fs::remove_dir_all(&directory)?;
-    /// # Ok(())
-    /// # })
-    /// # }
-    /// ```
     #[cfg(feature = "async")]
     pub async fn acquire_async(&self, budget: WaitBudget) -> Result<Hold, AcquireError> {
         self.acquire_async_on(&Lane::new(), budget).await

@@ -1,6 +1,8 @@
 //! The lock for tasks: waiting, giving up, and what is left of it.
 
+use std::fs::{self, Permissions};
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt as _;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -17,8 +19,9 @@ use rustix::process::{Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::rig::{BOUND, ManualTiming, Place, Writer, now, until, within};
-use crate::sys::in_child;
+use crate::rig::{BOUND, ManualTiming, Place, Writer, not_run, now, until, within};
+use crate::sys::{in_child, in_child_as_nobody, is_root, kill};
+use crate::turns::waiting_at_gate;
 
 /// Two threads, and one more that may block.
 fn two_threads() -> Runtime {
@@ -401,7 +404,16 @@ fn a_deadline_is_kept_whether_or_not_anybody_polls() {
         assert!(refused.waited >= time, "{refused:?}");
         assert_eq!(refused.holder.unwrap().pid.get(), holder.pid());
     }
+    // Behind somebody who waits on.
+    let mut first = Box::pin(lock.acquire_async(WaitBudget::Forever));
+    let mut behind = Box::pin(lock.acquire_async(within(time)));
+    assert!(poll(first.as_mut()).is_pending());
+    assert!(poll(behind.as_mut()).is_pending());
+    until("the second has given up", || lock.waiting() == 1);
+    assert!(busy(plain(behind)).waited >= time);
+    assert!(poll(first.as_mut()).is_pending());
     assert_eq!(holder.does("release"), "Some(Ok(Lock))");
+    plain(first).unwrap().release().unwrap();
     nothing_is_left(&lock, &mut holder);
 }
 
@@ -457,19 +469,27 @@ fn a_runtime_that_ends_takes_its_waits_and_holds_along() {
 }
 
 #[test]
-fn tasks_get_the_lock_of_a_process_that_is_killed() {
-    let place = Place::new();
-    let lock = deaf(&place);
-    let runtime = two_threads();
-    let mut holder = Writer::start(&place);
-    assert_eq!(holder.does("acquire 0"), "granted depth=1");
-    let tasks: Vec<_> = (0..3).map(|_| turn(&runtime, &lock)).collect();
-    until("all wait", || lock.waiting() == 3);
-    holder.kill();
-    for task in tasks {
-        assert!(runtime.block_on(task).unwrap());
+fn tasks_get_the_lock_of_a_process_that_is_killed_even_if_its_gate_stays_shut() {
+    for is_cloned in [false, true] {
+        let place = Place::new();
+        let lock = deaf(&place);
+        let runtime = two_threads();
+        let mut holder = Writer::start(&place);
+        assert_eq!(holder.does("acquire 0"), "granted depth=1");
+        let child: Option<i32> = is_cloned.then(|| holder.does("clone").parse().unwrap());
+        // Behind a gate that stays shut nobody rings for the second one.
+        let waiting = if is_cloned { 1 } else { 3 };
+        let tasks: Vec<_> = (0..waiting).map(|_| turn(&runtime, &lock)).collect();
+        until("all wait", || lock.waiting() == waiting);
+        until("the first stands outside", || waiting_at_gate(&place) > 0);
+        holder.kill();
+        for task in tasks {
+            assert!(runtime.block_on(task).unwrap());
+        }
+        nothing_is_left(&lock, &mut Writer::start(&place));
+        // Only now, as it has kept the gate shut.
+        child.into_iter().for_each(kill);
     }
-    nothing_is_left(&lock, &mut Writer::start(&place));
 }
 
 #[test]
@@ -541,34 +561,54 @@ fn a_forked_child_leaves_the_wait_of_its_parent_alone_and_waits_by_itself() {
     nothing_is_left(&lock, &mut holder);
 }
 
+/// Lets a wait fail by a limit of its process, and succeed without it.
+fn fails_under(place: &Place, limited: Resource) {
+    let lock = place.lock();
+    let limits = rustix::process::getrlimit(limited);
+    let none = Rlimit {
+        current: Some(0),
+        ..limits
+    };
+    // Where it may not block, nor wait for the end of anything.
+    let runtime = one_thread();
+    let outcome = runtime.block_on(async {
+        rustix::process::setrlimit(limited, none).unwrap();
+        let outcome = lock.acquire_async(within(BOUND)).await;
+        rustix::process::setrlimit(limited, limits).unwrap();
+        outcome
+    });
+    let Err(
+        error @ AcquireError::Io {
+            step: Step::Wait, ..
+        },
+    ) = outcome
+    else {
+        panic!("{outcome:?}");
+    };
+    assert!(error.to_string().contains("wait of"), "{error}");
+    assert_eq!(lock.waiting(), 0);
+    let hold = runtime.block_on(lock.acquire_async(within(BOUND)));
+    assert_eq!(hold.unwrap().release().unwrap(), Released::Lock);
+}
+
 #[test]
-fn where_the_front_cannot_be_started_a_wait_fails_and_works_afterwards() {
+fn a_wait_fails_for_want_of_descriptors_and_works_afterwards() {
     let place = Place::new();
     // In a process of its own, as it is about all descriptors of a process.
-    let failed = in_child(|| {
-        let lock = place.lock();
-        let limits = rustix::process::getrlimit(Resource::Nofile);
-        let none = Rlimit {
-            current: Some(0),
-            ..limits
-        };
-        rustix::process::setrlimit(Resource::Nofile, none).unwrap();
-        let outcome = plain(lock.acquire_async(within(BOUND)));
-        rustix::process::setrlimit(Resource::Nofile, limits).unwrap();
-        let Err(
-            error @ AcquireError::Io {
-                step: Step::Wait, ..
-            },
-        ) = outcome
-        else {
-            panic!("{outcome:?}");
-        };
-        assert!(error.to_string().contains("wait of"), "{error}");
-        assert_eq!(lock.waiting(), 0);
-        plain(lock.acquire_async(within(BOUND)))
-            .unwrap()
-            .release()
-            .unwrap();
-    });
-    assert!(!failed);
+    assert!(!in_child(|| fails_under(&place, Resource::Nofile)));
+}
+
+#[test]
+fn a_wait_fails_for_want_of_threads_and_works_afterwards() {
+    if !is_root() {
+        let test = "front::a_wait_fails_for_want_of_threads_and_works_afterwards";
+        not_run(test, "root", "only root can become somebody else");
+        return;
+    }
+    let place = Place::new();
+    fs::set_permissions(&place.directory, Permissions::from_mode(0o777)).unwrap();
+    // Root has as many threads as it likes.
+    assert!(!in_child_as_nobody(|| {
+        fails_under(&place, Resource::Nproc);
+    }));
 }
