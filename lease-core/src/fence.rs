@@ -301,7 +301,7 @@ mod wire {
         fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
             use serde::de::Error as _;
 
-            let stored = Stored::deserialize(d)?;
+            let stored: Stored = crate::wire::legibly(d)?;
             let last = match (stored.generation, stored.lease) {
                 (0, None) => None,
                 (generation, Some(lease)) => match Generation::new(generation) {

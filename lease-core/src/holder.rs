@@ -172,7 +172,7 @@ impl<'de> serde::Deserialize<'de> for SessionHolder {
             agent: alloc::borrow::Cow<'a, str>,
             session: alloc::borrow::Cow<'a, str>,
         }
-        let parts = Parts::deserialize(d)?;
+        let parts: Parts<'_> = crate::wire::legibly(d)?;
         Self::new(&parts.agent, &parts.session).map_err(serde::de::Error::custom)
     }
 }

@@ -448,7 +448,7 @@ impl<'de> serde::Deserialize<'de> for LeasePolicy {
             #[serde(default)]
             self_stop_margin: Option<Duration>,
         }
-        let parts = Parts::deserialize(d)?;
+        let parts: Parts = crate::wire::legibly(d)?;
         let policy = Self {
             term: parts.term,
             on_expiry: parts.on_expiry,

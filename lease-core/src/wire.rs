@@ -8,6 +8,8 @@ use core::str::FromStr;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::Serializer;
 
+use crate::liveness::printable;
+
 /// The largest integer that every JSON reader keeps: 2^53.
 const EXACT: u64 = 1 << 53;
 
@@ -19,6 +21,15 @@ where
 {
     let text = Cow::<'de, str>::deserialize(d)?;
     text.parse().map_err(D::Error::custom)
+}
+
+/// Reads, and says legibly what was wrong: unknown names come from whoever wrote the text.
+pub(crate) fn legibly<'de, T, D>(d: D) -> Result<T, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    T::deserialize(d).map_err(|error| D::Error::custom(printable(&error.to_string())))
 }
 
 /// Writes an integer as a number up to 2^53 and as decimal text above.

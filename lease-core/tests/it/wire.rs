@@ -657,3 +657,40 @@ fn a_name_or_key_that_is_not_sound_is_refused() {
     };
     assert_eq!(read::<Proofs>(&text(&proofs)), proofs);
 }
+
+#[test]
+fn what_was_wrong_is_said_legibly_and_in_bounds() {
+    fn said<T: serde::de::DeserializeOwned + core::fmt::Debug>(
+        mut whole: Value,
+        name: &str,
+    ) -> String {
+        whole[name] = json!(1);
+        serde_json::from_value::<T>(whole).unwrap_err().to_string()
+    }
+    let holder = || serde_json::to_value(mcp()).unwrap();
+    let gate = || serde_json::to_value(FenceGate::new()).unwrap();
+    let policy = || serde_json::to_value(LeasePolicy::process_bound()).unwrap();
+    let long = "x".repeat(100_000);
+    for name in ["\u{1b}[2Jgone", "two\nlines", "\u{9b}1m", &long] {
+        let told = [
+            said::<SessionHolder>(holder(), name),
+            said::<FenceGate>(gate(), name),
+            said::<LeasePolicy>(policy(), name),
+        ];
+        for told in told {
+            assert!(told.starts_with("unknown field"), "{told}");
+            assert!(!told.contains(char::is_control), "{told:?}");
+            assert!(told.len() <= 256, "{}", told.len());
+        }
+    }
+    // A word that is none of a policy's own.
+    let mut odd = policy();
+    odd["again"] = json!("\u{7}");
+    let told = serde_json::from_value::<LeasePolicy>(odd)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        told.contains("\\u{7}") && !told.contains(char::is_control),
+        "{told:?}"
+    );
+}
