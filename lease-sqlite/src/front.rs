@@ -246,6 +246,9 @@ async fn wait_outside(waiter: &mut Waiter<'_>, in_the_way: &InTheWay) -> Sign {
         .map(|doorman| doorman.bell().descriptor());
     outside.wait(bell).await;
     let sign = waiter.come_back(&outside);
+    if sign == Sign::Passed {
+        waiter.shared.line.put_away(outside.holder);
+    }
     if sign == Sign::Passed
         && let Some(time) = waiter.room()
     {

@@ -138,7 +138,9 @@ impl Guarded {
 
     /// Sets how long a write waits for the lock; not at all if nothing is said.
     ///
-    /// It has no say in how long SQLite waits for the database itself: that is its busy timeout.
+    /// It has no say in how long SQLite waits for the database itself: that is its busy timeout. So
+    /// where waiting is forbidden ([`ForbidBlocking`](crate::ForbidBlocking)) a write that has to take
+    /// the lock is refused whatever is set here.
     pub const fn set_wait(&mut self, budget: WaitBudget) {
         self.budget = budget;
     }

@@ -159,7 +159,8 @@ impl LockOptions {
         self
     }
 
-    /// Uses other clocks and another sleep. Nothing but that sleep waits then.
+    /// Uses other clocks and another sleep. Nothing but that sleep waits then, except for a task, which
+    /// must not sleep: it only asks these clocks.
     pub fn timing(mut self, timing: Arc<dyn Timing>) -> Self {
         self.settings.timing = timing;
         self.settings.is_timing_given = true;
