@@ -27,22 +27,41 @@ pub trait AlarmClock: Clock + fmt::Debug + Send + Sync + 'static {
 /// An armed alarm. Dropping it disarms it.
 #[must_use = "a dropped alarm does not ring"]
 pub struct Alarm {
-    disarm: Option<Box<dyn FnOnce() + Send>>,
+    disarm: Disarm,
+}
+
+/// How an alarm is disarmed.
+enum Disarm {
+    By(Box<dyn FnOnce() + Send>),
+    /// By the thread behind the system's clock.
+    #[cfg(target_os = "linux")]
+    Keeper(crate::keeper::Armed),
+    Done,
 }
 
 impl Alarm {
     /// Makes an alarm that is disarmed by `disarm`.
     pub fn new(disarm: impl FnOnce() + Send + 'static) -> Self {
         Self {
-            disarm: Some(Box::new(disarm)),
+            disarm: Disarm::By(Box::new(disarm)),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) const fn kept(armed: crate::keeper::Armed) -> Self {
+        Self {
+            disarm: Disarm::Keeper(armed),
         }
     }
 }
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        if let Some(disarm) = self.disarm.take() {
-            disarm();
+        match core::mem::replace(&mut self.disarm, Disarm::Done) {
+            Disarm::By(disarm) => disarm(),
+            #[cfg(target_os = "linux")]
+            Disarm::Keeper(armed) => armed.disarm(),
+            Disarm::Done => {}
         }
     }
 }

@@ -58,6 +58,17 @@ pub(crate) struct HoldState {
     renewal: Option<Alarm>,
 }
 
+/// What becomes of a lease whose last guard has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GivenUp {
+    /// It is left as it is.
+    Stays,
+    /// It is lost, and nobody waits to hear that.
+    Quiet,
+    /// It is lost, and that is to be told outside of locks.
+    Awaited,
+}
+
 impl HoldState {
     fn granted(at: At, change: &Change) -> Self {
         let mut state = Self::default();
@@ -136,16 +147,20 @@ impl<H: Holder> Hold<H> {
         self.state().lost.is_some()
     }
 
-    /// The last guard has gone. Marks the lease lost, if it is to be released now; that is to be told then.
+    /// The last guard has gone. Marks the lease lost, if it is to be released now.
     ///
     /// What was lost before leaves the table with the receipt of its end.
-    pub(crate) fn give_up(&self) -> bool {
+    pub(crate) fn give_up(&self) -> GivenUp {
         let mut state = self.state();
         if state.lost.is_some() || state.kept || state.tainted || state.operations > 0 {
-            return false;
+            return GivenUp::Stays;
         }
         state.lost = Some(Loss::Released);
-        true
+        if state.alarm.is_some() || state.renewal.is_some() || state.token.is_some() {
+            GivenUp::Awaited
+        } else {
+            GivenUp::Quiet
+        }
     }
 
     /// Tells whoever stands behind a release that it is over. Not under a lock: it wakes.

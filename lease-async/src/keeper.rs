@@ -39,7 +39,19 @@ struct Table {
 pub(crate) fn arm(at: Moment, waker: Waker) -> Result<Alarm, AlarmError> {
     let keeper = keeper().map_err(AlarmError::Exhausted)?;
     let key = keeper.add(at, waker);
-    Ok(Alarm::new(move || keeper.remove(key)))
+    Ok(Alarm::kept(Armed { keeper, key }))
+}
+
+/// An alarm of the keeper.
+pub(crate) struct Armed {
+    keeper: Arc<Keeper>,
+    key: (Moment, u64),
+}
+
+impl Armed {
+    pub(crate) fn disarm(self) {
+        self.keeper.remove(self.key);
+    }
 }
 
 /// The runtime of the keeper, on its own thread.

@@ -18,6 +18,8 @@ pub(crate) struct Seat {
     guards: AtomicUsize,
     /// The last guard is being released.
     releasing: AtomicBool,
+    /// Somebody waits for the end of that.
+    awaited: AtomicBool,
     /// Where it stands in the row of its session.
     place: AtomicUsize,
 }
@@ -61,6 +63,7 @@ impl Seat {
         Self {
             guards: AtomicUsize::new(1),
             releasing: AtomicBool::new(false),
+            awaited: AtomicBool::new(false),
             place: AtomicUsize::new(0),
         }
     }
@@ -86,6 +89,17 @@ impl Seat {
 
     pub(crate) fn set_releasing(&self, releasing: bool) {
         self.releasing.store(releasing, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_awaited(&self) {
+        self.awaited.store(true, Ordering::Relaxed);
+    }
+
+    /// Answers whether somebody waits, who is to be told then.
+    pub(crate) fn take_awaited(&self) -> bool {
+        let awaited = self.awaited.load(Ordering::Relaxed);
+        self.awaited.store(false, Ordering::Relaxed);
+        awaited
     }
 
     fn place(&self) -> usize {

@@ -20,7 +20,7 @@ use lease_core::{
 use tokio::sync::futures::OwnedNotified;
 
 use crate::events::Tap;
-use crate::hold::Hold;
+use crate::hold::{GivenUp, Hold};
 use crate::incidents::Closed;
 use crate::leases::Shared;
 use crate::rooms::Rooms;
@@ -159,16 +159,22 @@ impl<H: Holder> Table<H> {
         if hold.seat.leave() > 0 || !table.rooms.sits(hold) {
             return Left::Stays;
         }
-        if !hold.give_up() {
+        let given_up = hold.give_up();
+        if given_up == GivenUp::Stays {
             // A release that was dropped on its way leaves by here, too.
             hold.seat.set_releasing(false);
+            let awaited = hold.seat.take_awaited();
             drop(table);
-            hold.tell_behind();
+            if awaited {
+                hold.tell_behind();
+            }
             return Left::Stays;
         }
         hold.seat.set_releasing(true);
         drop(table);
-        hold.tell_loss(Loss::Released);
+        if given_up == GivenUp::Awaited || hold.front().watch.get().is_some() {
+            hold.tell_loss(Loss::Released);
+        }
         Left::Release(Releasing(hold))
     }
 
@@ -195,9 +201,12 @@ impl<H: Holder> Table<H> {
                 gone = core::mem::replace(&mut table.spare, gone);
             }
         }
+        let awaited = hold.seat.take_awaited();
         drop(table);
         drop(gone);
-        hold.tell_behind();
+        if awaited {
+            hold.tell_behind();
+        }
     }
 
     /// The authority says that the lease of `hold` has ended.
@@ -360,6 +369,7 @@ fn enter_again<H: Holder>(
     let generation = known.at.token.generation;
     if known.seat.is_releasing() {
         // From now on it is told, also before it is polled.
+        known.seat.set_awaited();
         let over = Arc::clone(known.state().behind.get_or_insert_default());
         table.asked(asking);
         drop(table);

@@ -4,12 +4,18 @@
 //! or takes the place away; a waker is woken, and dropped, only after the lock is free again. `orders/` runs
 //! it in every order of threads.
 
+use core::hash::Hash;
 use core::task::Waker;
-use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+
+/// For how many the memory stays while nobody waits.
+const SPARE: usize = 64;
 
 /// The places of those who wait.
 pub(super) struct Places<K, T> {
-    kept: BTreeMap<K, Place<T>>,
+    /// In no order; its memory stays for the next ones, so a wait costs none.
+    kept: HashMap<K, Place<T>>,
 }
 
 enum Place<T> {
@@ -40,10 +46,10 @@ pub(super) enum Left<T> {
     Nothing,
 }
 
-impl<K: Copy + Ord, T> Places<K, T> {
-    pub(super) const fn new() -> Self {
+impl<K: Copy + Hash + Ord, T> Places<K, T> {
+    pub(super) fn new() -> Self {
         Self {
-            kept: BTreeMap::new(),
+            kept: HashMap::new(),
         }
     }
 
@@ -74,7 +80,7 @@ impl<K: Copy + Ord, T> Places<K, T> {
         match self.kept.get_mut(&who) {
             Some(Place::Empty(Some(kept))) if kept.will_wake(waker) => Look::Waits(None),
             Some(Place::Empty(kept)) => Look::Waits(kept.replace(waker.clone())),
-            Some(Place::Answered(_) | Place::Shut) | None => match self.kept.remove(&who) {
+            Some(Place::Answered(_) | Place::Shut) | None => match self.remove(who) {
                 Some(Place::Answered(answer)) => Look::Answer(answer),
                 Some(Place::Empty(_) | Place::Shut) | None => Look::Shut,
             },
@@ -83,18 +89,29 @@ impl<K: Copy + Ord, T> Places<K, T> {
 
     /// Takes a place away whose owner is gone.
     pub(super) fn take(&mut self, who: K) -> Left<T> {
-        match self.kept.remove(&who) {
+        match self.remove(who) {
             Some(Place::Empty(waker)) => Left::Waited(waker),
             Some(Place::Answered(answer)) => Left::Answer(answer),
             Some(Place::Shut) | None => Left::Nothing,
         }
     }
 
+    fn remove(&mut self, who: K) -> Option<Place<T>> {
+        let place = self.kept.remove(&who);
+        if self.kept.is_empty() && self.kept.capacity() > SPARE {
+            // What a crowd needed is not kept for one.
+            self.kept = HashMap::new();
+        }
+        place
+    }
+
     /// Who waits, in order.
     pub(super) fn waiting(&self) -> Vec<K> {
         let waits =
             |(who, place): (&K, &Place<T>)| matches!(place, Place::Empty(_)).then_some(*who);
-        self.kept.iter().filter_map(waits).collect()
+        let mut waiting: Vec<_> = self.kept.iter().filter_map(waits).collect();
+        waiting.sort_unstable();
+        waiting
     }
 
     /// Says that no answer will come. Answers whom to wake.

@@ -1,10 +1,10 @@
 //! What is behind the mutex: the registry, who waits for its answers, and the one alarm.
 
 use core::task::{Poll, Waker};
-use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
+use hashbrown::HashMap;
 use lease_core::{
     Action, By, Call, Generation, Grant, Holder, Moment, Outcome, Provenance, Question, Registry,
     ResourceKey, Settled, Turn, Wait, WaiterId,
@@ -22,15 +22,17 @@ pub(super) struct State<H: Holder> {
     pub(super) stage: Stage,
     places: Places<WaiterId, Settled<H>>,
     /// The leases that were granted to requests, and that none of these has received yet.
-    unclaimed: BTreeMap<Generation, Unclaimed>,
+    unclaimed: HashMap<Generation, Unclaimed>,
     pub(super) causes: Causes,
     /// The spans of those that were just served.
     served: Vec<Span>,
     alarm: Option<(Moment, Alarm)>,
+    /// Who rings it, once it was armed.
+    bell: Option<Waker>,
     /// Somebody was queued or served, or left.
     moved: bool,
     /// Wakers to wake, and to drop, outside the lock.
-    turned_away: Vec<Waker>,
+    turned_away: Wakers,
     discarded: Vec<Waker>,
 }
 
@@ -55,7 +57,7 @@ struct Unclaimed {
 /// What is left to do once the lock is free.
 #[derive(Default)]
 pub(super) struct Parting {
-    pub(super) wakers: Vec<Waker>,
+    pub(super) wakers: Wakers,
     pub(super) discarded: Vec<Waker>,
     pub(super) served: Vec<Span>,
     /// Dropped outside: disarming may drop a waker, and that anything.
@@ -65,20 +67,50 @@ pub(super) struct Parting {
     pub(super) look: bool,
 }
 
+/// Who is to be woken, in order: mostly one, which takes no memory.
+#[derive(Default)]
+pub(super) struct Wakers {
+    first: Option<Waker>,
+    rest: Vec<Waker>,
+}
+
+impl Wakers {
+    const fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    fn extend(&mut self, waker: Option<Waker>) {
+        match &self.first {
+            None => self.first = waker,
+            Some(_) => self.rest.extend(waker),
+        }
+    }
+}
+
+impl IntoIterator for Wakers {
+    type Item = Waker;
+    type IntoIter = core::iter::Chain<core::option::IntoIter<Waker>, std::vec::IntoIter<Waker>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.first.into_iter().chain(self.rest)
+    }
+}
+
 type Answer<H> = Result<Outcome<H>, AuthorityError>;
 
 impl<H: Holder> State<H> {
-    pub(super) const fn new(registry: Registry<H>) -> Self {
+    pub(super) fn new(registry: Registry<H>) -> Self {
         Self {
             registry,
             stage: Stage::New,
             places: Places::new(),
-            unclaimed: BTreeMap::new(),
+            unclaimed: HashMap::new(),
             causes: Causes::new(),
             served: Vec::new(),
             alarm: None,
+            bell: None,
             moved: false,
-            turned_away: Vec::new(),
+            turned_away: Wakers::default(),
             discarded: Vec::new(),
         }
     }
@@ -257,7 +289,7 @@ impl<H: Holder> State<H> {
             && self.registry.waiting() == 0
     }
 
-    fn hand_out(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {
+    fn hand_out(&mut self, wakers: &mut Wakers, turn: &mut Turn<'_>) {
         while let Some(settled) = self.registry.take_settled() {
             self.moved = true;
             self.served.extend(self.causes.remove(settled.waiter));
@@ -273,7 +305,7 @@ impl<H: Holder> State<H> {
     }
 
     /// One sweep is bounded; while somebody waits, the rest of what is due is swept too.
-    fn catch_up(&mut self, wakers: &mut Vec<Waker>, turn: &mut Turn<'_>) {
+    fn catch_up(&mut self, wakers: &mut Wakers, turn: &mut Turn<'_>) {
         let is_due = |registry: &Registry<H>| {
             let next = registry.next_deadline();
             registry.waiting() > 0 && next.is_some_and(|next| next <= registry.latest())
@@ -304,7 +336,8 @@ impl<H: Holder> State<H> {
         if self.alarm.as_ref().is_some_and(|(armed, _)| *armed <= due) {
             return Ok(None);
         }
-        let bell = Waker::from(Arc::new(Bell(Arc::downgrade(inner))));
+        let bell = || Waker::from(Arc::new(Bell(Arc::downgrade(inner))));
+        let bell = self.bell.get_or_insert_with(bell).clone();
         let alarm = inner.clock.arm(due, bell)?;
         Ok(self.alarm.replace((due, alarm)))
     }
