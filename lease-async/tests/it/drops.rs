@@ -1,9 +1,13 @@
 //! What becomes of a lease when its guards, operations and session go, row by row.
 
-use lease_async::{LeaseError, Loss, Released, Standing};
-use lease_core::{Code, Disposition, Refusal};
+use core::task::Poll;
+use std::pin::pin;
+use std::sync::Arc;
 
-use crate::rig::{Rig, TTL, ask, conflict, generation};
+use lease_async::{Authority, LeaseError, Leases, Loss, Memory, Released, SessionHolder, Standing};
+use lease_core::{Code, Disposition, Provenance, Refusal};
+
+use crate::rig::{KEY, Rig, TTL, ask, conflict, generation, poll};
 
 #[tokio::test]
 async fn a_guard_that_is_not_the_last_changes_nothing() {
@@ -217,4 +221,49 @@ async fn a_dropped_session_frees_everything_and_answers_its_requests() {
     }
     assert_eq!(rig.only().token, held.token());
     assert_eq!(generation(&ask(&other).await.unwrap()), 4);
+}
+
+#[tokio::test]
+async fn the_next_lease_of_a_session_has_nothing_of_the_last_one() {
+    let rig = Rig::still();
+    let session = rig.connect("a");
+    let first = ask(&session).await.unwrap();
+    let (old, lost) = (first.token(), first.cancellation_token());
+    first.begin().await.unwrap().end().await.unwrap();
+    drop(first);
+    assert!(lost.is_cancelled());
+    for resource in [KEY, "/app/menu"] {
+        let next = session.acquire(resource).await.unwrap();
+        assert_ne!(next.token(), old);
+        assert_eq!(next.resource().to_string(), resource[1..]);
+        assert_eq!(next.provenance(), Provenance::Created);
+        assert_eq!(next.standing(), Standing::Safe);
+        assert!(!next.cancellation_token().is_cancelled());
+        assert_eq!(rig.only().token, next.token());
+    }
+    rig.assert_empty();
+}
+
+#[test]
+fn an_authority_goes_with_its_last_front_session_and_guard() {
+    let memory = Memory::new().unwrap();
+    let policy = memory.default_policy();
+    let authority: Arc<dyn Authority<Holder = SessionHolder>> = Arc::new(memory);
+    let weak = Arc::downgrade(&authority);
+    let leases = Leases::open(authority, policy).unwrap();
+    let session = leases.connect("a").unwrap();
+    for _ in 0..2 {
+        drop(poll(pin!(ask(&session))));
+    }
+    let Poll::Ready(Ok(kept)) = poll(pin!(ask(&session))) else {
+        panic!("it is free");
+    };
+    let [other, last] = ["b", "c"].map(|agent| leases.connect(agent).unwrap());
+    for session in [&other, &last] {
+        drop(poll(pin!(session.acquire("/app/menu").into_future())));
+    }
+    drop((leases, session, other, last));
+    assert!(weak.upgrade().is_some());
+    drop(kept);
+    assert!(weak.upgrade().is_none());
 }
