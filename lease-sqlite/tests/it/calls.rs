@@ -67,6 +67,31 @@ fn a_hold_costs_eighteen_system_calls() {
     assert_eq!(of("pread64"), 100, "{extra:?}");
 }
 
+#[test]
+fn a_first_hold_opens_the_record_twice_and_reads_no_file_to_its_end() {
+    if !has_strace("calls::a_first_hold_opens_the_record_twice_and_reads_no_file_to_its_end") {
+        return;
+    }
+    let extra = difference(&calls_of("cold 20"), &calls_of("cold 40"));
+    let each = |names: &[&str]| {
+        let found = extra.iter().filter(|(found, _)| names.contains(&&**found));
+        let all: i64 = found.map(|(_, count)| *count).sum();
+        // A program may start with a call more or less.
+        (all + 10) / 20
+    };
+    // The mutex by SQLite; the record by the sweep, and once for gate, reading and writing.
+    assert_eq!(each(&["open", "openat"]), 3, "{extra:?}");
+    // SQLite's descriptor is found without a list.
+    assert_eq!(each(&["getdents64"]), 0, "{extra:?}");
+    // The record by the sweep and under the lock; the mutex twice by SQLite, and its header before and
+    // under the lock.
+    assert_eq!(each(&["pread64"]), 6, "{extra:?}");
+    assert_eq!(each(&["pwrite64"]), 1, "{extra:?}");
+    // What the database is, twice the record in the sweep, twice at the gate, once under the lock; what the
+    // mutex is and once more under the lock, and twice SQLite's descriptor.
+    assert!(each(&["statx"]) <= 10, "{extra:?}");
+}
+
 // C60
 #[test]
 fn an_entry_into_ones_own_hold_costs_no_system_call() {

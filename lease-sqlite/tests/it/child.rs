@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{Write as _, stdin};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
@@ -49,6 +50,7 @@ fn obeys_orders() {
                 }
                 answer("done");
             }
+            "cold" => answer(cold(&database, rest)),
             "rounds" => answer(&rounds(&lock, rest.parse().unwrap())),
             "counts" => answer(&counts(&database, rest)),
             "again" => again(&lock, &mut holds),
@@ -91,6 +93,16 @@ fn spawn_sleeper() -> u32 {
     command.arg((BOUND.as_secs() * 2).to_string());
     let silent = command.stdin(Stdio::null()).stdout(Stdio::null());
     silent.spawn().unwrap().id()
+}
+
+/// Opens, takes, gives back and closes the lock of another database.
+fn cold(database: &Path, times: &str) -> &'static str {
+    let other = database.with_extension("cold");
+    for _opening in 0..times.parse().unwrap() {
+        let lock = LockOptions::new().open(&other).unwrap();
+        lock.acquire(WaitBudget::NOW).unwrap().release().unwrap();
+    }
+    "done"
 }
 
 /// Takes turns with others, and fails if anybody else is inside.

@@ -83,6 +83,22 @@ fn a_link_at_the_databases_own_name_is_followed_too() {
 }
 
 #[test]
+fn a_slash_at_the_end_of_a_database_that_is_a_file_is_an_error() {
+    let place = Place::new();
+    let mut name = place.database().into_os_string();
+    name.push("/");
+    // Nothing is there yet, so it is a name.
+    LockOptions::new().open(&name).unwrap();
+    fs::write(place.database(), "").unwrap();
+    for end in ["/", "/."] {
+        let mut name = place.database().into_os_string();
+        name.push(end);
+        let opened = LockOptions::new().open(&name);
+        assert!(matches!(opened, Err(OpenError::Path { .. })), "{opened:?}");
+    }
+}
+
+#[test]
 fn a_database_with_several_names_is_refused() {
     let place = Place::new();
     fs::write(place.database(), "").unwrap();
