@@ -70,12 +70,11 @@ pub(crate) enum GivenUp {
 }
 
 impl HoldState {
-    fn granted(at: At, change: &Change) -> Self {
-        let mut state = Self::default();
+    /// Takes in the grant.
+    fn begin(&mut self, at: At, change: &Change) {
         if change.token == Some(at.token) {
-            state.learn(change);
+            self.learn(change);
         }
-        state
     }
 
     /// Takes in what a change says of the term. Answers whether it was news.
@@ -104,6 +103,8 @@ impl<H: Holder> Hold<H> {
         room: usize,
         (at, change): (At, &Change),
     ) -> Arc<Self> {
+        let mut state = HoldState::default();
+        state.begin(at, change);
         Arc::new(Self {
             session: Arc::clone(session),
             key: key.clone(),
@@ -112,7 +113,7 @@ impl<H: Holder> Hold<H> {
             since: change.at,
             seat: Seat::new(),
             warned: AtomicBool::new(false),
-            state: Mutex::new(HoldState::granted(at, change)),
+            state: Mutex::new(state),
         })
     }
 
@@ -132,7 +133,8 @@ impl<H: Holder> Hold<H> {
         self.seat = Seat::new();
         self.warned = AtomicBool::new(false);
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        *state = HoldState::granted(at, change);
+        *state = HoldState::default();
+        state.begin(at, change);
     }
 
     pub(crate) fn front(&self) -> &Arc<Front<H>> {
