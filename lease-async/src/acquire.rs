@@ -355,33 +355,33 @@ impl<H: Holder> AcquireFuture<H> {
             return Poll::Pending;
         };
         let front = &session.front;
-        let grants = (grant, change);
-        match front.table.enter(session, resource, &asking, grants) {
-            Entered::Hold(hold) => {
-                let created = grant.provenance == Provenance::Created;
-                let guard = LeaseGuard::new(hold, created);
-                if session.is_gone() {
-                    // The disconnect came before this grant, so it is on us to end it.
-                    front.table.disconnect(session);
-                    let release = Action::Release(By::Token(grant.at));
-                    front.authority.call_detached(guard.hold().call(release));
-                    return Poll::Ready(Err(AcquireError::SessionGone));
-                }
-                self.told.granted(guard.hold(), change);
-                if self.renewed {
-                    guard.hold().renew();
-                }
-                Poll::Ready(Ok(guard))
-            }
+        let hold = match front
+            .table
+            .enter(session, resource, &asking, (grant, change))
+        {
+            Entered::Hold(hold) => hold,
             Entered::Gone => {
                 self.step = Step::Ask;
-                Poll::Pending
+                return Poll::Pending;
             }
             Entered::Releasing(over) => {
                 self.step = Step::Behind(Box::pin(over), None);
-                Poll::Pending
+                return Poll::Pending;
             }
+        };
+        let guard = LeaseGuard::new(hold, grant.provenance == Provenance::Created);
+        if session.is_gone() {
+            // The disconnect came before this grant, so it is on us to end it.
+            front.table.disconnect(session);
+            let release = Action::Release(By::Token(grant.at));
+            front.authority.call_detached(guard.hold().call(release));
+            return Poll::Ready(Err(AcquireError::SessionGone));
         }
+        self.told.granted(guard.hold(), change);
+        if self.renewed {
+            guard.hold().renew();
+        }
+        Poll::Ready(Ok(guard))
     }
 }
 
