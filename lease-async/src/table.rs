@@ -368,12 +368,13 @@ fn enter_again<H: Holder>(
 ) -> Entered<H> {
     let generation = known.at.token.generation;
     if known.seat.is_releasing() {
-        // From now on it is told, also before it is polled.
         known.seat.set_awaited();
         let over = Arc::clone(known.state().behind.get_or_insert_default());
+        // With the table locked: from now on it is told, also before it is polled.
+        let over = over.notified_owned();
         table.asked(asking);
         drop(table);
-        return Entered::Releasing(over.notified_owned());
+        return Entered::Releasing(over);
     }
     if !known.is_lost() {
         known.seat.set_guards(known.seat.guards().saturating_add(1));
