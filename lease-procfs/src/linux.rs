@@ -26,7 +26,7 @@ pub(crate) use crate::sys::{launch_if_made, own_pid};
 const BOOT_ID: &str = "/sys/kernel/random/boot_id";
 
 /// The largest `stat` line that is believed: 52 numbers of 20 digits and a name fit well.
-const STAT_BYTES: usize = 2_048;
+pub(crate) const STAT_BYTES: usize = 2_048;
 
 /// The largest `status` that is believed.
 const STATUS_BYTES: usize = 8_192;

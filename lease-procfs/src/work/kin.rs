@@ -6,18 +6,14 @@
 
 use std::os::fd::BorrowedFd;
 
-use rustix::fs::{OFlags, readlinkat_raw};
+use rustix::fs::readlinkat_raw;
 
-use super::source::open_below;
+use super::source::stat_below;
 use crate::id::Pid;
-use crate::stat::Stat;
 use crate::sys::{self, Shared};
 
 /// What `/proc/self/ns/pid` shows in the first pid namespace: `PID_NS_INIT_INO` of `linux/nsfs.h`.
 const FIRST_NAMESPACE: &[u8] = b"pid:[4026531836]";
-
-/// The largest `stat` line that is believed.
-const STAT_BYTES: usize = 2_048;
 
 /// Compares tasks of the first pid namespace.
 #[derive(Debug)]
@@ -58,10 +54,7 @@ impl Kin {
 /// Returns who makes the threads of the kernel. But for it, only the first process has no parent.
 fn kthreadd(root: BorrowedFd<'_>) -> Option<Pid> {
     let pid = Pid::new(2).ok()?;
-    let file = open_below(root, b"2/stat", OFlags::empty()).ok()?;
-    let mut line = [0; STAT_BYTES];
-    let count = sys::read(&file, &mut line).ok()?;
-    let stat = Stat::parse_of(pid, line.get(..count)?).ok()?;
+    let stat = stat_below(root, pid).ok()?;
     (stat.parent.is_none() && stat.group.is_none()).then_some(pid)
 }
 

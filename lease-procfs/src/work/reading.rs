@@ -2,15 +2,15 @@
 
 use std::os::fd::AsFd as _;
 
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::group::GroupLiveness;
 use super::pass::ScanError;
-use super::reader::{Reader, Wanted, named};
-use super::source::{Listed, Seen, open_below, refused};
+use super::reader::{Reader, Wanted};
+use super::source::{Listed, Seen, refused, stat_below};
 use super::uses::{GroupRow, Groups, Uses};
 use crate::id::Pid;
+use crate::linux::{NoStat, read_stat};
 use crate::procfs::ProcFs;
 use crate::stat::Stat;
 use crate::sys;
@@ -18,18 +18,12 @@ use crate::sys;
 pub(crate) use super::source::Source;
 pub(crate) use crate::sys::own_pid;
 
-/// The largest `stat` line that is believed.
-const STAT_BYTES: usize = 2_048;
-
 /// The most of a command line that is read.
 const COMMAND_BYTES: usize = 4_096;
 
 /// Reads the `stat` of one process.
 pub(crate) fn stat(proc: &ProcFs, pid: Pid) -> Option<Stat> {
-    let file = sys::open(proc.root().join(format!("{pid}/stat"))).ok()?;
-    let mut line = [0; STAT_BYTES];
-    let count = sys::read(&file, &mut line).ok()?;
-    Stat::parse_of(pid, line.get(..count)?).ok()
+    read_stat(proc.root(), pid).ok()
 }
 
 /// Reads the command line of one process.
@@ -88,8 +82,6 @@ pub(crate) fn read_maps(source: &Source, links: &Uses) -> Result<Uses, ScanError
 /// Reads the groups of all.
 pub(crate) fn read_groups(source: &Source) -> Result<Groups, ScanError> {
     let mut groups = Groups::default();
-    let mut name = Vec::new();
-    let mut line = [0; STAT_BYTES];
     let known = source.pids.clone();
     let ended = source.each(&source.pids, known, |pid, _listed| {
         if source.covered.contains(&pid) {
@@ -97,12 +89,10 @@ pub(crate) fn read_groups(source: &Source) -> Result<Groups, ScanError> {
             groups.obscured = groups.obscured.saturating_add(1);
             return Ok(Seen::Partly);
         }
-        let name = named(&mut name, format_args!("{pid}/stat"));
-        let read = open_below(source.root.as_fd(), name, OFlags::empty())
-            .and_then(|file| sys::read(&file, &mut line));
-        let stat = match read {
-            Ok(count) => Stat::parse_of(pid, line.get(..count).unwrap_or_default()).ok(),
-            Err(errno) => match refused(errno)? {
+        let stat = match stat_below(source.root.as_fd(), pid) {
+            Ok(stat) => Some(stat),
+            Err(NoStat::Malformed(_)) => None,
+            Err(NoStat::Unread(errno)) => match refused(errno)? {
                 Seen::Ended => return Ok(Seen::Ended),
                 Seen::Whole | Seen::Partly | Seen::Bare | Seen::Kernel => None,
             },

@@ -3,6 +3,7 @@
 //! A process that ends while it is read may have left its work to a child that was not listed. So
 //! when one ended, the list is read again, and whoever is new in it is read, too.
 
+use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -12,8 +13,10 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::pass::ScanError;
 use crate::id::Pid;
+use crate::linux::{NoStat, STAT_BYTES};
 use crate::mountinfo::{MountTable, covered, hides_processes};
 use crate::procfs::ProcFs;
+use crate::stat::Stat;
 use crate::sys;
 
 /// How often the list is read again because a process ended.
@@ -21,6 +24,9 @@ const ROUNDS: usize = 8;
 
 /// The most of `mountinfo` that is read; mounts beyond it give no names.
 pub(super) const MOUNTINFO_BYTES: usize = 1 << 20;
+
+/// Room for the name of a file of one process.
+const NAME_BYTES: usize = 32;
 
 /// Room for one reading of a directory.
 pub(super) const LIST_BYTES: usize = 32 << 10;
@@ -178,4 +184,19 @@ pub(super) fn open_below(
 ) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
     openat(root.as_fd(), name, flags, Mode::empty())
+}
+
+/// Reads the `stat` of a process that is listed in an open `/proc`.
+pub(super) fn stat_below(root: BorrowedFd<'_>, pid: Pid) -> Result<Stat, NoStat> {
+    let mut name = [0; NAME_BYTES];
+    let mut rest = name.as_mut_slice();
+    // A number and this word fit.
+    let _written = write!(rest, "{pid}/stat");
+    let used = NAME_BYTES.saturating_sub(rest.len());
+    let name = name.get(..used).unwrap_or_default();
+    let mut line = [0; STAT_BYTES];
+    let count = open_below(root, name, OFlags::empty())
+        .and_then(|file| sys::read_piece(&file, &mut line))
+        .map_err(NoStat::Unread)?;
+    Stat::parse_of(pid, line.get(..count).unwrap_or_default()).map_err(NoStat::Malformed)
 }
