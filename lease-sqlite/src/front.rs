@@ -40,7 +40,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use super::{InTheWay, Outside, Place, Sign, WaitBudget, Waiter, at_most};
+use super::{InTheWay, Outside, Place, Sign, WaitBudget, Waiter};
 use crate::error::{AcquireError, Step};
 use crate::hold::{Hold, Lane};
 use crate::lock::Shared;
@@ -171,34 +171,19 @@ async fn stand(
     place: &Place,
     mut seen: Option<Box<InTheWay>>,
 ) -> Result<Hold, AcquireError> {
-    if let Some(in_the_way) = &seen {
-        let _noted = waiter.is_stuck(in_the_way);
-    }
+    waiter.note(seen.as_deref());
     loop {
-        if !place.is_first() {
-            // What was seen is old by the time of our turn.
-            seen = None;
-            waiter.has_place();
-        }
-        if wait_turn(place, waiter.left()).await {
+        waiter.line_up(place, &mut seen);
+        let sign = if wait_turn(place, waiter.left()).await {
             let in_the_way = seen.take().unwrap_or_else(|| waiter.look());
-            let sign = wait_outside(waiter, &in_the_way).await;
-            if sign == Sign::Look && !waiter.is_over() {
-                let in_the_way = waiter.look();
-                if !waiter.is_stuck(&in_the_way) {
-                    seen = Some(in_the_way);
-                    continue;
-                }
-            }
-        }
-        let in_the_way = match waiter.try_again()? {
-            Ok(hold) => return Ok(hold),
-            Err(in_the_way) => in_the_way,
+            wait_outside(waiter, &in_the_way).await
+        } else {
+            Sign::Try
         };
-        if waiter.is_over() {
-            return Err(waiter.refused(*in_the_way));
+        match waiter.follow(sign)? {
+            Ok(hold) => return Ok(hold),
+            Err(in_the_way) => seen = Some(in_the_way),
         }
-        seen = Some(in_the_way);
     }
 }
 
@@ -208,15 +193,14 @@ async fn poll(
     waiter: &mut Waiter<'_>,
     mut seen: Option<Box<InTheWay>>,
 ) -> Result<Hold, AcquireError> {
+    if let Some(in_the_way) = seen.take_if(|_| waiter.is_over()) {
+        return Err(waiter.refused(*in_the_way));
+    }
     loop {
-        if let Some(in_the_way) = seen.take_if(|_| waiter.is_over()) {
-            return Err(waiter.refused(*in_the_way));
+        sleep(waiter.until_next_poll()).await;
+        if let Ok(hold) = waiter.follow(Sign::Try)? {
+            return Ok(hold);
         }
-        sleep(at_most(waiter.settings.poll, waiter.left())).await;
-        seen = match waiter.try_again()? {
-            Ok(hold) => return Ok(hold),
-            Err(in_the_way) => Some(in_the_way),
-        };
     }
 }
 
@@ -245,15 +229,10 @@ async fn wait_outside(waiter: &mut Waiter<'_>, in_the_way: &InTheWay) -> Sign {
         .filter(|_| outside.hears_bell)
         .map(|doorman| doorman.bell().descriptor());
     outside.wait(bell).await;
-    let sign = waiter.come_back(&outside);
-    if sign == Sign::Passed {
-        waiter.shared.line.put_away(outside.holder);
-    }
-    if sign == Sign::Passed
-        && let Some(time) = waiter.room()
-    {
+    let (sign, room) = waiter.come_back(outside);
+    if let Some(time) = room {
         sleep(time).await;
-        waiter.shared.state().look_for_peers(waiter.request.paths);
+        waiter.after_room();
     }
     sign
 }

@@ -344,50 +344,68 @@ impl<'a> Waiter<'a> {
 
 impl Waiter<'_> {
     /// Tries at 0, poll, 2 poll, .. and at the deadline.
-    fn poll(&mut self, mut in_the_way: Box<InTheWay>) -> Result<Hold, AcquireError> {
-        loop {
-            if self.is_over() {
-                return Err(self.refused(*in_the_way));
-            }
-            let time = at_most(self.settings.poll, self.left());
-            self.settings.timing.sleep(time);
-            in_the_way = match self.try_again()? {
-                Ok(hold) => return Ok(hold),
-                Err(in_the_way) => in_the_way,
-            };
+    fn poll(&mut self, in_the_way: Box<InTheWay>) -> Result<Hold, AcquireError> {
+        if self.is_over() {
+            return Err(self.refused(*in_the_way));
         }
+        loop {
+            self.settings.timing.sleep(self.until_next_poll());
+            if let Ok(hold) = self.follow(Sign::Try)? {
+                return Ok(hold);
+            }
+        }
+    }
+
+    fn until_next_poll(&self) -> Duration {
+        at_most(self.settings.poll, self.left())
     }
 
     /// Waits in the line of this process, and as its first one for a sign from outside.
     fn stand(&mut self, mut seen: Option<Box<InTheWay>>) -> Result<Hold, AcquireError> {
-        if let Some(in_the_way) = &seen {
-            let _noted = self.is_stuck(in_the_way);
-        }
+        self.note(seen.as_deref());
         let place = Place::join(self.shared);
         loop {
-            if !place.is_first() {
-                // What was seen is old by the time of our turn.
-                seen = None;
-                self.has_place();
-            }
-            if place.wait_turn(self.left()) {
+            self.line_up(&place, &mut seen);
+            let sign = if place.wait_turn(self.left()) {
                 let in_the_way = seen.take().unwrap_or_else(|| self.look());
-                if self.wait_outside(&in_the_way) == Sign::Look && !self.is_over() {
-                    let in_the_way = self.look();
-                    if !self.is_stuck(&in_the_way) {
-                        seen = Some(in_the_way);
-                        continue;
-                    }
-                }
-            }
-            let in_the_way = match self.try_again()? {
-                Ok(hold) => return Ok(hold),
-                Err(in_the_way) => in_the_way,
+                self.wait_outside(&in_the_way)
+            } else {
+                Sign::Try
             };
-            if self.is_over() {
-                return Err(self.refused(*in_the_way));
+            match self.follow(sign)? {
+                Ok(hold) => return Ok(hold),
+                Err(in_the_way) => seen = Some(in_the_way),
             }
-            seen = Some(in_the_way);
+        }
+    }
+
+    /// Remembers what was in the way at the first attempt.
+    fn note(&mut self, seen: Option<&InTheWay>) {
+        if let Some(in_the_way) = seen {
+            let _noted = self.is_stuck(in_the_way);
+        }
+    }
+
+    /// Before each wait for the turn: what was seen is old by the time of it, unless it has come.
+    fn line_up(&mut self, place: &Place, seen: &mut Option<Box<InTheWay>>) {
+        if !place.is_first() {
+            *seen = None;
+            self.has_place();
+        }
+    }
+
+    /// Says what a sign comes to, for threads and tasks alike: the hold, or what is in the way, and has to
+    /// be waited for. The end of the time is an error, after an attempt.
+    fn follow(&mut self, sign: Sign) -> Result<Result<Hold, Box<InTheWay>>, AcquireError> {
+        if sign == Sign::Look && !self.is_over() {
+            let in_the_way = self.look();
+            if !self.is_stuck(&in_the_way) {
+                return Ok(Err(in_the_way));
+            }
+        }
+        match self.try_again()? {
+            Err(in_the_way) if self.is_over() => Err(self.refused(*in_the_way)),
+            outcome => Ok(outcome),
         }
     }
 
@@ -440,22 +458,17 @@ impl Waiter<'_> {
         if !outside.time.is_zero() {
             sys::wait_any(bell, outside.holder.as_ref(), outside.time);
         }
-        let sign = self.come_back(&outside);
-        if sign == Sign::Passed {
-            self.shared.line.put_away(outside.holder);
-        }
-        if sign == Sign::Passed
-            && let Some(time) = self.room()
-        {
+        let (sign, room) = self.come_back(outside);
+        if let Some(time) = room {
             self.settings.timing.sleep(time);
-            self.shared.state().look_for_peers(self.request.paths);
+            self.after_room();
         }
         sign
     }
 
     /// Says what has to be waited for.
     fn go_outside(&mut self, in_the_way: &InTheWay) -> Outside {
-        let poll = at_most(self.settings.poll, self.left());
+        let poll = self.until_next_poll();
         let Some(doorman) = self.shared.line.doorman() else {
             return Outside::for_a_time(poll);
         };
@@ -496,11 +509,12 @@ impl Waiter<'_> {
         }
     }
 
-    /// Sees what came of a wait outside.
-    fn come_back(&mut self, outside: &Outside) -> Sign {
+    /// Sees what came of a wait outside, and how long peers are to have the lock for themselves before it
+    /// is followed.
+    fn come_back(&mut self, outside: Outside) -> (Sign, Option<Duration>) {
         let doorman = self.shared.line.doorman();
         let Some(doorman) = doorman.filter(|_| outside.is_at_gate) else {
-            return Sign::Try;
+            return (Sign::Try, None);
         };
         self.passed = doorman.passed();
         if self.passed.is_none() {
@@ -508,12 +522,18 @@ impl Waiter<'_> {
             let holder = outside.holder.as_ref();
             let has_ended = |holder| sys::wait_any(None, Some(holder), Duration::ZERO);
             self.ended = outside.watched.filter(|_| holder.is_some_and(has_ended));
-            return Sign::Look;
+            return (Sign::Look, None);
         }
         self.patience = IMPATIENCE;
         // Nobody fails here; a test may be slow.
         let _slow = self.shared.state().faults.hit(FaultPoint::Passed);
-        Sign::Passed
+        self.shared.line.put_away(outside.holder);
+        (Sign::Passed, self.room())
+    }
+
+    /// Sees who came while the lock was left to peers.
+    fn after_room(&self) {
+        self.shared.state().look_for_peers(self.request.paths);
     }
 
     /// Tells, once, that nobody who comes from now on should be let in before.
