@@ -199,3 +199,22 @@ fn places_come_back_once_most_of_them_are_free() {
     }
     assert_eq!(rig.registry.held(), 1);
 }
+
+/// Grants `count` keys, gives the first `released` back, and answers at which place the next one lies.
+fn next_place(count: usize, released: usize) -> u32 {
+    let mut rig = Rig::sessions();
+    let at: Vec<_> = (0..count)
+        .map(|n| rig.granted(&format!("k-{n}"), &mcp()).at)
+        .collect();
+    for (n, at) in at.into_iter().enumerate().take(released) {
+        rig.release(&format!("k-{n}"), at).change();
+    }
+    rig.granted("next", &mcp()).at.slot.get().unwrap()
+}
+
+#[test]
+fn places_stay_while_they_are_few_or_many_of_them_are_in_use() {
+    // The one that came free last but one: the last one is kept for who comes back.
+    assert_eq!(next_place(20, 19), 17);
+    assert_eq!(next_place(2_000, 2), 0);
+}

@@ -182,6 +182,21 @@ fn a_writer_passes_those_who_wait_for_it_and_nobody_else() {
 }
 
 #[test]
+fn a_writer_that_holds_something_else_passes_nobody_at_a_release() {
+    let mut rig = Rig::sessions();
+    rig.holds("p/x", &mcp()).holds("q", &oth());
+    let inner = rig.granted("p/y", &inp());
+    let whole = rig.queue("p", &who("d", "1"), Wait::Forever);
+    let part = rig.queue("p/y", &oth(), Wait::Forever);
+    // The first goes on waiting for `p/x`, and the second behind it.
+    rig.release("p/y", inner.at).change();
+    assert_eq!((rig.settled(), rig.registry.waiting()), (None, 2));
+    assert!(rig.cancel(whole));
+    let settled = rig.settled().expect("nobody is in front any more");
+    assert_eq!((settled.waiter, settled.outcome.is_ok()), (part, true));
+}
+
+#[test]
 fn proof_of_a_death_lets_nobody_overtake_who_waits_for_more() {
     let policy = LeasePolicy::hosted_session(Duration::from_millis(TTL_MS)).unwrap();
     let mut rig = Rig::new(policy);

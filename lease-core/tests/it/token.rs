@@ -298,6 +298,17 @@ fn a_suspended_holder_is_not_entitled_by_the_verb_either() {
 }
 
 #[test]
+fn a_check_by_the_verb_keeps_its_receipt() {
+    let mut pair = Pair::new(&session_ttl(), 4);
+    pair.run(&Deed::Acquire(0, false, 0));
+    pair.run(&Deed::Check(OWN));
+    let at = pair.tokens[0].expect("it was granted");
+    let checked = pair.ask(|asked, turn| asked.check(&key(KEYS[0]), at, turn));
+    assert_eq!(checked, Ok(()));
+    assert_eq!(pair.asked.take_receipts().receipts.len(), 1);
+}
+
+#[test]
 fn a_place_keeps_one_timer_for_all_its_leases() {
     let mut pair = Pair::new(&session_ttl(), 0);
     for passed in 0..1_000 {
