@@ -37,6 +37,9 @@
 //! }
 //! ```
 //!
+//! `examples/notebook` is a program whose every command is a way to use it: a connection that takes the lock for what
+//! writes, a hold for a file that has no transactions, and who is named where it is busy.
+//!
 //! # What holds
 //!
 //! `BEGIN EXCLUSIVE` on a database of its own beside the resource, the *mutex*. The system frees it

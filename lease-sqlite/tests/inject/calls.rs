@@ -318,7 +318,7 @@ fn each_while_waiting(call: &str, how: &str) -> u32 {
         let hold = lock.acquire(WaitBudget::NOW).unwrap();
         let tracer = victim.with(&place, call, how, number);
         victim.order("wait");
-        let early = victim.early_answer(RELEASED_AFTER);
+        let early = victim.heard_within(RELEASED_AFTER);
         hold.release().unwrap();
         let answer = early.unwrap_or_else(|| victim.answer());
         let is_granted = answer == "granted";

@@ -10,3 +10,6 @@ mod child;
 mod place;
 #[cfg(test)]
 mod rig;
+#[cfg(test)]
+#[path = "../it/told.rs"]
+mod told;

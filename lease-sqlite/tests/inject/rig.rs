@@ -1,24 +1,20 @@
 //! A place, a child in it, and strace on that child.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::print_stderr,
-    clippy::print_stdout,
-    reason = "tests meet the machine here"
-)]
+#![expect(clippy::disallowed_methods, reason = "tests meet the machine here")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{BufRead as _, BufReader, Read};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) use crate::place::Place;
+pub(crate) use crate::told::answer;
+use crate::told::{BOUND, Told, not_run, this_program};
 
 const CHILD: &str = "LEASE_SQLITE_TEST_INJECT";
-const MARK: &str = "=> ";
-const BOUND: Duration = Duration::from_secs(10);
 
 impl Place {
     pub(crate) fn names(&self) -> Vec<String> {
@@ -31,58 +27,11 @@ impl Place {
 }
 
 /// The process in which calls fail.
-pub(crate) struct Victim {
-    child: Child,
-    orders: ChildStdin,
-    answers: Receiver<String>,
-}
+pub(crate) struct Victim(Told);
 
 impl Victim {
     pub(crate) fn start() -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child::obeys_orders", "--nocapture"])
-            .env(CHILD, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (sender, answers) = channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if let Some((_, answer)) = line.split_once(MARK)
-                    && sender.send(answer.to_owned()).is_err()
-                {
-                    return;
-                }
-            }
-        });
-        let orders = child.stdin.take().unwrap();
-        let victim = Self {
-            child,
-            orders,
-            answers,
-        };
-        assert_eq!(victim.answers.recv_timeout(BOUND).unwrap(), "ready");
-        victim
-    }
-
-    pub(crate) fn does(&mut self, order: &str) -> String {
-        self.order(order);
-        self.answers.recv_timeout(BOUND).expect("an answer in time")
-    }
-
-    pub(crate) fn order(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
-    }
-
-    /// Listens for a short time.
-    pub(crate) fn early_answer(&self, time: Duration) -> Option<String> {
-        self.answers.recv_timeout(time).ok()
-    }
-
-    pub(crate) fn answer(&self) -> String {
-        self.answers.recv_timeout(BOUND).expect("an answer in time")
+        Self(Told::start(this_program().env(CHILD, "1")))
     }
 
     pub(crate) fn opens(&mut self, place: &Place) {
@@ -101,7 +50,7 @@ impl Victim {
         let Ok(found) = fs::metadata(mutex) else {
             return Vec::new();
         };
-        let (pid, inode) = (self.child.id().to_string(), found.ino().to_string());
+        let (pid, inode) = (self.pid().to_string(), found.ino().to_string());
         let locks = fs::read_to_string("/proc/locks").unwrap();
         let kind = |line: &str| {
             let words: Vec<_> = line.split_ascii_whitespace().collect();
@@ -117,7 +66,7 @@ impl Victim {
     /// Begins to let the `number`th of these calls fail.
     pub(crate) fn with(&self, place: &Place, call: &str, how: &str, number: u32) -> Tracer {
         let log = place.directory.join("log");
-        let pid = self.child.id().to_string();
+        let pid = self.pid().to_string();
         let mut tracer = Command::new("strace")
             .args(["-f", "-p", &pid, "-o"])
             .arg(&log)
@@ -155,10 +104,17 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     said
 }
 
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _killed = self.child.kill();
-        let _reaped = self.child.wait();
+impl Deref for Victim {
+    type Target = Told;
+
+    fn deref(&self) -> &Told {
+        &self.0
+    }
+}
+
+impl DerefMut for Victim {
+    fn deref_mut(&mut self) -> &mut Told {
+        &mut self.0
     }
 }
 
@@ -194,10 +150,6 @@ pub(crate) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-pub(crate) fn answer(text: &str) {
-    println!("{MARK}{text}");
-}
-
 /// Returns whether calls of another process can be made to fail, and says so if not.
 pub(crate) fn has_strace(test: &str) -> bool {
     let mut strace = Command::new("strace");
@@ -205,12 +157,6 @@ pub(crate) fn has_strace(test: &str) -> bool {
     if strace.output().is_ok_and(|run| run.status.success()) {
         return true;
     }
-    let line = format!("NOT RUN: {test}: strace: strace is not there or may not trace\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.create(true).append(true).open(path).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
-    }
+    not_run(test, "strace", "strace is not there or may not trace");
     false
 }

@@ -14,6 +14,9 @@ mod node;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
+#[path = "../it/patience.rs"]
+mod patience;
+#[cfg(test)]
 #[path = "../it/place.rs"]
 mod place;
 #[cfg(test)]
@@ -24,5 +27,8 @@ mod records;
 mod rig;
 #[cfg(test)]
 mod rounds;
+#[cfg(test)]
+#[path = "../it/told.rs"]
+mod told;
 #[cfg(test)]
 mod waiting;

@@ -263,7 +263,7 @@ function obey(lock, [verb, ...rest]) {
 }
 
 function answer(text) {
-  fs.writeSync(1, `${text}\n`);
+  fs.writeSync(1, `=> ${text}\n`);
 }
 
 const lock = new Lock(process.argv[2]);

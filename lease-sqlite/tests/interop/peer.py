@@ -283,14 +283,14 @@ def obey(lock, verb, rest):
 
 def main():
     lock = Lock(sys.argv[1])
-    print("ready", flush=True)
+    print("=> ready", flush=True)
     for line in sys.stdin:
         verb, *rest = line.split()
         try:
             answer = obey(lock, verb, rest)
         except Exception as error:  # The other side shows it.
             answer = f"error {type(error).__name__}: {error}"
-        print(answer, flush=True)
+        print(f"=> {answer}", flush=True)
 
 
 main()

@@ -1,28 +1,25 @@
 //! Places of a test's own, and writers in them: ours and peers, who obey the same orders.
 #![expect(
     clippy::disallowed_methods,
-    clippy::print_stderr,
     clippy::print_stdout,
     reason = "tests meet the machine here"
 )]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
-
-/// Longer than anything here takes but many rounds.
-pub(crate) const BOUND: Duration = Duration::from_secs(10);
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Longer than many rounds take, shorter than the runner's patience.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(50);
 
+pub(crate) use crate::patience::until;
 pub(crate) use crate::place::Place;
+pub(crate) use crate::told::answer;
+use crate::told::{Told, not_run, this_program};
 
 const ORDERS: &str = "LEASE_SQLITE_INTEROP_DATABASE";
-const MARK: &str = "=> ";
 
 /// What a peer is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,89 +93,25 @@ pub(crate) enum Side {
 
 /// A process that acquires and releases when told.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: Receiver<String>,
-}
+pub(crate) struct Writer(Told);
 
 impl Writer {
     pub(crate) fn start(side: Side, place: &Place) -> Self {
-        let mut command = match side {
-            Side::Ours => {
-                let mut command = Command::new(std::env::current_exe().unwrap());
-                command.args(["--exact", "child::obeys_orders", "--nocapture"]);
-                command.env(ORDERS, place.database());
-                command
-            }
-            Side::Peer(language) => {
-                let mut command = language.command();
-                command.arg(place.record());
-                command
-            }
-        };
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (sender, answers) = channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                // The words of a test runner stand before the mark, or without one.
-                let answer = match (side, line.split_once(MARK)) {
-                    (_, Some((_, answer))) => answer,
-                    (Side::Peer(_), None) => &line,
-                    (Side::Ours, None) => continue,
-                };
-                if sender.send(answer.to_owned()).is_err() {
-                    return;
-                }
-            }
-        });
-        let writer = Self {
-            orders: child.stdin.take(),
-            child,
-            answers,
-        };
-        assert_eq!(writer.answer(), "ready");
-        writer
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Gives an order without waiting for the answer.
-    pub(crate) fn order(&mut self, order: &str) {
-        let orders = self.orders.as_mut().unwrap();
-        writeln!(orders, "{order}").unwrap();
-        orders.flush().unwrap();
-    }
-
-    #[track_caller]
-    pub(crate) fn answer(&self) -> String {
-        self.answers.recv_timeout(BOUND).expect("an answer in time")
+        Self(match side {
+            Side::Ours => Told::start(this_program().env(ORDERS, place.database())),
+            Side::Peer(language) => Told::start(language.command().arg(place.record())),
+        })
     }
 
     /// The answer to an order that takes long.
     #[track_caller]
     pub(crate) fn late_answer(&self) -> String {
-        self.answers
-            .recv_timeout(PATIENCE)
-            .expect("an answer in time")
+        self.heard_within(PATIENCE).expect("an answer in time")
     }
 
     /// The answer, if it is there.
     pub(crate) fn early_answer(&self) -> Option<String> {
-        self.answers.try_recv().ok()
-    }
-
-    #[track_caller]
-    pub(crate) fn does(&mut self, order: &str) -> String {
-        self.order(order);
-        self.answer()
+        self.heard_within(Duration::ZERO)
     }
 
     #[track_caller]
@@ -193,37 +126,29 @@ impl Writer {
 
     /// Ends it by SIGKILL, and waits until it is gone.
     pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        let child = self.dismiss();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.orders = None;
-        let _killed = self.child.kill();
-        let _reaped = self.child.wait();
+impl Deref for Writer {
+    type Target = Told;
+
+    fn deref(&self) -> &Told {
+        &self.0
     }
 }
 
-/// Says that this machine does not allow a check. It is counted, and never passes for a success.
-fn not_run(test: &str, need: &str, reason: &str) {
-    let line = format!("NOT RUN: {test}: {need}: {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.create(true).append(true).open(path).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
+impl DerefMut for Writer {
+    fn deref_mut(&mut self) -> &mut Told {
+        &mut self.0
     }
 }
 
 /// The database of a writer of ours; nothing in a test run of its own.
 pub(crate) fn orders() -> Option<PathBuf> {
     std::env::var_os(ORDERS).map(PathBuf::from)
-}
-
-pub(crate) fn answer(text: &str) {
-    println!("{MARK}{text}");
 }
 
 /// A figure for a person who reads the output.
@@ -234,15 +159,5 @@ pub(crate) fn tell(text: &str) {
 pub(crate) fn rest(micros: u64) {
     if micros > 0 {
         std::thread::sleep(Duration::from_micros(micros));
-    }
-}
-
-/// Looks until something is so.
-#[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + BOUND;
-    while !is_so() {
-        assert!(Instant::now() < end, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(2));
     }
 }

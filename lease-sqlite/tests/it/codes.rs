@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lease_sqlite::{Happening, LockEvent, LockOptions, WaitBudget, WriteLock};
 
-use crate::rig::{ManualTiming, Place, now};
+use crate::rig::{Place, manual, now};
 
 /// Every code, and what was told with it at first.
 #[derive(Clone, Default)]
@@ -78,11 +78,8 @@ fn dead_pid() -> u32 {
 /// What a lock that nobody contends tells.
 fn alone(told: &Told) {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    let clock: Arc<ManualTiming> = Arc::clone(&timing);
-    let options = LockOptions::new()
-        .timing(clock)
-        .hold_budget(Duration::from_millis(100));
+    let (options, timing) = manual();
+    let options = options.hold_budget(Duration::from_millis(100));
     let lock = told.lock(&place, options);
     let hold = now(&lock).unwrap();
     now(&lock).unwrap().release().unwrap();
@@ -110,9 +107,7 @@ fn repaired(told: &Told) {
 /// What a lock tells that somebody else holds for long.
 fn contended(told: &Told) {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    let clock: Arc<ManualTiming> = Arc::clone(&timing);
-    let options = LockOptions::new().timing(clock);
+    let (options, timing) = manual();
     let lock = told.lock(&place, options);
     now(&lock).unwrap().release().unwrap();
     let record = "{\"protocol\":2,\"pid\":1,\"token\":\"1:0:ab:1\",\"created_at_ms\":0,\"purpose\":\"nightly\"}";

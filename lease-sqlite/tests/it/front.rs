@@ -19,7 +19,7 @@ use rustix::process::{Resource, Rlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::rig::{BOUND, ManualTiming, Place, Writer, not_run, now, until, within};
+use crate::rig::{BOUND, Place, Writer, not_run, now, until, within};
 use crate::sys::{in_child, in_child_as_nobody, is_root, kill};
 use crate::turns::waiting_at_gate;
 
@@ -37,13 +37,6 @@ fn one_thread() -> Runtime {
 /// A lock of which two threads or tasks may have a share.
 fn shared(place: &Place) -> Arc<WriteLock> {
     Arc::new(place.lock())
-}
-
-/// Nothing but a sign wakes its waiters within the bound.
-fn deaf(place: &Place) -> Arc<WriteLock> {
-    let never = BOUND.saturating_mul(100);
-    let options = LockOptions::new().poll(never).beat(never);
-    Arc::new(options.open(place.database()).unwrap())
 }
 
 /// Waits for the lock in a task of its own.
@@ -73,7 +66,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 /// An executor of one thread that knows nothing of tokio.
-fn plain<F: Future>(future: F) -> F::Output {
+pub(crate) fn plain<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
@@ -290,7 +283,7 @@ fn a_hold_goes_to_other_threads_and_a_task_that_ends_gives_it_back() {
 #[test]
 fn tasks_and_threads_stand_in_one_line() {
     let place = Place::new();
-    let lock = deaf(&place);
+    let lock = Arc::new(place.deaf());
     let runtime = two_threads();
     let hold = now(&lock).unwrap();
     let log = Mutex::new(Vec::new());
@@ -318,7 +311,7 @@ fn tasks_and_threads_stand_in_one_line() {
 #[test]
 fn a_wait_that_is_dropped_is_taken_back_whatever_it_has_come_to() {
     let place = Place::new();
-    let lock = deaf(&place);
+    let lock = Arc::new(place.deaf());
     let mut holder = Writer::start(&place);
     drop(lock.acquire_async(WaitBudget::Forever));
     for polls in 0..4 {
@@ -352,7 +345,7 @@ fn a_wait_that_is_dropped_is_taken_back_whatever_it_has_come_to() {
 #[test]
 fn a_grant_that_nobody_receives_any_more_is_given_back() {
     let place = Place::new();
-    let lock = deaf(&place);
+    let lock = Arc::new(place.deaf());
     let mut holder = Writer::start(&place);
     // It has come, and was not looked at.
     assert_eq!(holder.does("acquire 0"), "granted depth=1");
@@ -420,12 +413,7 @@ fn a_deadline_is_kept_whether_or_not_anybody_polls() {
 #[test]
 fn a_clock_that_is_given_says_when_a_task_has_waited_enough() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    let own: Arc<ManualTiming> = Arc::clone(&timing);
-    let lock = LockOptions::new()
-        .timing(own)
-        .open(place.database())
-        .unwrap();
+    let (lock, timing) = place.timed();
     let mut holder = Writer::start(&place);
     assert_eq!(holder.does("acquire 0"), "granted depth=1");
     let mut waits = Box::pin(lock.acquire_async(within(Duration::from_millis(60))));
@@ -442,7 +430,7 @@ fn a_clock_that_is_given_says_when_a_task_has_waited_enough() {
 #[test]
 fn a_runtime_that_ends_takes_its_waits_and_holds_along() {
     let place = Place::new();
-    let lock = deaf(&place);
+    let lock = Arc::new(place.deaf());
     let mut holder = Writer::start(&place);
     for runtime in [two_threads(), one_thread()] {
         assert_eq!(holder.does("acquire 0"), "granted depth=1");
@@ -472,7 +460,7 @@ fn a_runtime_that_ends_takes_its_waits_and_holds_along() {
 fn tasks_get_the_lock_of_a_process_that_is_killed_even_if_its_gate_stays_shut() {
     for is_cloned in [false, true] {
         let place = Place::new();
-        let lock = deaf(&place);
+        let lock = Arc::new(place.deaf());
         let runtime = two_threads();
         let mut holder = Writer::start(&place);
         assert_eq!(holder.does("acquire 0"), "granted depth=1");
@@ -495,7 +483,7 @@ fn tasks_get_the_lock_of_a_process_that_is_killed_even_if_its_gate_stays_shut() 
 #[test]
 fn a_panic_on_the_way_reaches_whoever_awaits_and_nobody_else() {
     let place = Place::new();
-    let lock = deaf(&place);
+    let lock = Arc::new(place.deaf());
     let runtime = two_threads();
     let mut holder = Writer::start(&place);
     assert_eq!(holder.does("acquire 0"), "granted depth=1");
@@ -540,7 +528,7 @@ fn many_tasks_that_give_up_at_any_moment_leave_nothing_and_lose_nobody() {
 #[test]
 fn a_forked_child_leaves_the_wait_of_its_parent_alone_and_waits_by_itself() {
     let place = Place::new();
-    let lock = deaf(&place);
+    let lock = Arc::new(place.deaf());
     let mut holder = Writer::start(&place);
     assert_eq!(holder.does("acquire 0"), "granted depth=1");
     let mut waits = Some(Box::pin(lock.acquire_async(WaitBudget::Forever)));

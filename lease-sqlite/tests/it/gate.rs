@@ -12,16 +12,11 @@ mod alone {
     use std::thread::scope;
     use std::time::Duration;
 
-    use lease_sqlite::{AcquireError, LockOptions, WriteLock};
+    use lease_sqlite::{AcquireError, FaultPoint, Hold, LockOptions, WriteLock};
 
+    #[cfg(feature = "async")]
+    use crate::front::plain;
     use crate::rig::{BOUND, Place, Writer, now, until, within};
-
-    /// Nothing but the thing under test wakes it within the bound.
-    fn deaf(place: &Place) -> WriteLock {
-        let never = BOUND.saturating_mul(100);
-        let options = LockOptions::new().poll(never).beat(never);
-        options.open(place.database()).unwrap()
-    }
 
     fn until_waiting(lock: &WriteLock) {
         until("somebody waits", || lock.waiting() > 0);
@@ -30,7 +25,7 @@ mod alone {
     #[test]
     fn a_release_of_another_process_wakes_a_waiter() {
         let place = Place::new();
-        let lock = deaf(&place);
+        let lock = place.deaf();
         let mut other = Writer::start(&place);
         for _round in 0..20 {
             assert_eq!(other.does("acquire 0"), "granted depth=1");
@@ -50,7 +45,7 @@ mod alone {
     #[test]
     fn a_release_of_another_thread_wakes_a_waiter() {
         let place = Place::new();
-        let lock = deaf(&place);
+        let lock = place.deaf();
         for _round in 0..20 {
             let hold = now(&lock).unwrap();
             scope(|scope| {
@@ -62,39 +57,39 @@ mod alone {
         }
     }
 
-    #[test]
-    fn the_death_of_a_holder_wakes_a_waiter() {
-        let place = Place::new();
-        let lock = deaf(&place);
-        let mut other = Writer::start(&place);
-        assert_eq!(other.does("acquire 0"), "granted depth=1");
+    /// Kills a writer while somebody waits for what it has.
+    fn its_death_wakes_a_waiter(lock: &WriteLock, other: &mut Writer) {
         scope(|scope| {
             let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
-            until_waiting(&lock);
+            until_waiting(lock);
             other.kill();
             waiter.join().unwrap().unwrap();
         });
+    }
+
+    #[test]
+    fn the_death_of_a_holder_wakes_a_waiter() {
+        let place = Place::new();
+        let lock = place.deaf();
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        its_death_wakes_a_waiter(&lock, &mut other);
     }
 
     #[test]
     fn the_death_of_a_peer_that_knows_no_gate_wakes_a_waiter() {
         let place = Place::new();
-        let lock = deaf(&place);
+        let lock = place.deaf();
         now(&lock).unwrap().release().unwrap();
         let mut other = Writer::start(&place);
         assert_eq!(other.does("peer"), "held");
-        scope(|scope| {
-            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
-            until_waiting(&lock);
-            other.kill();
-            waiter.join().unwrap().unwrap();
-        });
+        its_death_wakes_a_waiter(&lock, &mut other);
     }
 
     #[test]
     fn a_deadline_ends_a_wait_that_nothing_else_ends() {
         let place = Place::new();
-        let lock = deaf(&place);
+        let lock = place.deaf();
         let mut other = Writer::start(&place);
         assert_eq!(other.does("acquire 0"), "granted depth=1");
         let time = Duration::from_millis(60);
@@ -108,6 +103,49 @@ mod alone {
         assert_eq!(other.does("acquire 0"), "granted depth=1");
         assert_eq!(other.does("release"), "Some(Ok(Lock))");
         now(&lock).unwrap().release().unwrap();
+    }
+
+    /// Somebody who takes the lock again and again leaves a poll interval, in which somebody who polls gets it.
+    fn leaves_room_for_peers(acquire: fn(&WriteLock) -> Hold) {
+        /// Long enough to come in it on any machine.
+        const POLL: Duration = Duration::from_secs(2);
+        let place = Place::new();
+        let lock = LockOptions::new().poll(POLL).open(place.database());
+        let lock = lock.unwrap();
+        let mut peer = Writer::start(&place);
+        // Where such a record lies, peers are expected.
+        fs::write(place.record(), "{\"protocol\":2,\"pid\":1}").unwrap();
+        let is_passed = || lock.passes(FaultPoint::Passed) > 0;
+        for _in_a_row in 0..10 {
+            let hold = acquire(&lock);
+            assert!(!hold.granted().contended);
+            hold.release().unwrap();
+        }
+        assert!(!is_passed());
+        scope(|scope| {
+            let next = scope.spawn(|| acquire(&lock).granted().clone());
+            until("it leaves room", is_passed);
+            assert_eq!(peer.does("peer"), "held");
+            assert!(!next.is_finished());
+            assert_eq!(lock.health().depth, 0);
+            peer.order("quit");
+            let granted = next.join().unwrap();
+            assert!(granted.contended);
+            assert!(granted.waited >= POLL + POLL / 4, "{granted:?}");
+        });
+        // It counts anew.
+        assert!(!acquire(&lock).granted().contended);
+    }
+
+    #[test]
+    fn a_thread_leaves_a_poll_interval_to_peers_after_ten_holds_in_a_row() {
+        leaves_room_for_peers(|lock| lock.acquire(within(BOUND)).unwrap());
+    }
+
+    #[cfg(feature = "async")]
+    #[test]
+    fn a_task_leaves_a_poll_interval_to_peers_after_ten_holds_in_a_row() {
+        leaves_room_for_peers(|lock| plain(lock.acquire_async(within(BOUND))).unwrap());
     }
 
     #[test]

@@ -493,13 +493,12 @@ fn an_entry_ends_once_whether_released_or_dropped() {
 
 #[cfg(feature = "test-util")]
 mod attempts {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use lease_sqlite::{FaultPoint, WaitBudget};
 
     use super::*;
-    use crate::rig::{BOUND, ManualTiming, within};
+    use crate::rig::{BOUND, within};
 
     // S37
     #[test]
@@ -514,12 +513,7 @@ mod attempts {
         ];
         for (number, plant) in plants.into_iter().enumerate() {
             let place = Place::new();
-            let timing = Arc::new(ManualTiming::default());
-            let own: Arc<ManualTiming> = Arc::clone(&timing);
-            let lock = LockOptions::new()
-                .timing(own)
-                .open(place.database())
-                .unwrap();
+            let (lock, timing) = place.timed();
             let mut other = Writer::start(&place);
             if number == 1 {
                 assert_eq!(other.does("acquire 0"), GRANTED);
@@ -537,12 +531,7 @@ mod attempts {
     #[test]
     fn the_fence_is_asked_once_per_kernel_lock_and_never_without_it() {
         let place = Place::new();
-        let timing = Arc::new(ManualTiming::default());
-        let own: Arc<ManualTiming> = Arc::clone(&timing);
-        let lock = LockOptions::new()
-            .timing(own)
-            .open(place.database())
-            .unwrap();
+        let (lock, _timing) = place.timed();
         for number in 1..=3 {
             let hold = now(&lock).unwrap();
             let _entry = now(&lock).unwrap();

@@ -10,7 +10,7 @@ use lease_sqlite::{
     AcquireError, Happening, LockEvent, LockOptions, Timing as _, WaitBudget, WriteLock,
 };
 
-use crate::rig::{ManualTiming, Place, Writer, descriptors, now};
+use crate::rig::{ManualTiming, Place, Writer, descriptors, manual, now};
 
 /// Every event of a lock, as code and number.
 #[derive(Clone, Default)]
@@ -34,10 +34,10 @@ impl Heard {
     }
 }
 
-fn lock(place: &Place, timing: &Arc<ManualTiming>, heard: &Heard) -> WriteLock {
-    let timing: Arc<ManualTiming> = Arc::clone(timing);
-    let options = LockOptions::new().timing(timing);
-    heard.by(options).open(place.database()).unwrap()
+/// A lock whose clocks only sleep moves, and that is listened to.
+fn timed(place: &Place, heard: &Heard) -> (WriteLock, Arc<ManualTiming>) {
+    let (options, timing) = manual();
+    (heard.by(options).open(place.database()).unwrap(), timing)
 }
 
 fn milliseconds(time: u64) -> WaitBudget {
@@ -95,10 +95,9 @@ fn an_observer_that_panics_changes_nothing() {
 #[test]
 fn a_long_foreign_hold_is_told_of_once_and_a_name_plate_never() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    timing.set_wall_ms(1_000_000_000);
     let heard = Heard::default();
-    let lock = lock(&place, &timing, &heard);
+    let (lock, timing) = timed(&place, &heard);
+    timing.set_wall_ms(1_000_000_000);
     now(&lock).unwrap().release().unwrap();
     // P0 wrote an hour ago; P1 has the kernel lock and has not signed.
     let mut other = Writer::start(&place);
@@ -153,9 +152,8 @@ fn a_long_foreign_hold_is_told_of_once_and_a_name_plate_never() {
 #[test]
 fn a_long_hold_of_our_own_process_is_no_incident() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
     let heard = Heard::default();
-    let lock = lock(&place, &timing, &heard);
+    let (lock, timing) = timed(&place, &heard);
     let hold = now(&lock).unwrap();
     timing.advance(100_000);
     scope(|scope| {
@@ -182,9 +180,8 @@ fn a_long_hold_of_our_own_process_is_no_incident() {
 #[test]
 fn a_process_is_our_own_by_its_identity_and_not_by_its_number() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
     let heard = Heard::default();
-    let lock = lock(&place, &timing, &heard);
+    let (lock, timing) = timed(&place, &heard);
     now(&lock).unwrap().release().unwrap();
     let own = lock.last_writer().unwrap();
     let mut other = Writer::start(&place);
@@ -214,10 +211,9 @@ fn a_process_is_our_own_by_its_identity_and_not_by_its_number() {
 #[test]
 fn a_live_claim_of_protocol_1_is_told_of_like_a_kernel_lock() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    timing.set_wall_ms(1_000_000_000);
     let heard = Heard::default();
-    let lock = lock(&place, &timing, &heard);
+    let (lock, timing) = timed(&place, &heard);
+    timing.set_wall_ms(1_000_000_000);
     let pid = std::os::unix::process::parent_id();
     let claim = format!(
         "{{\"pid\":{pid},\"token\":\"old\",\"created_at_ms\":{}}}",
@@ -248,9 +244,8 @@ fn a_live_claim_of_protocol_1_is_told_of_like_a_kernel_lock() {
 fn an_incident_begins_at_its_threshold() {
     for (age_ms, expected) in [(29_999, 0), (30_000, 1)] {
         let place = Place::new();
-        let timing = Arc::new(ManualTiming::default());
+        let (lock, timing) = timed(&place, &Heard::default());
         timing.set_wall_ms(1_000_000_000);
-        let lock = lock(&place, &timing, &Heard::default());
         now(&lock).unwrap().release().unwrap();
         let mut other = Writer::start(&place);
         assert_eq!(other.does("peer"), "held");
@@ -290,13 +285,10 @@ fn the_last_lock_that_goes_during_a_hold_is_told_of_once() {
 #[test]
 fn a_hold_beyond_its_budget_is_told_of_at_its_end_without_the_time_that_was_suspended() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
+    let (options, timing) = manual();
     let heard = Heard::default();
-    let own: Arc<ManualTiming> = Arc::clone(&timing);
-    let options = LockOptions::new()
-        .timing(own)
-        .hold_budget(Duration::from_millis(100));
-    let lock = heard.by(options).open(place.database()).unwrap();
+    let options = heard.by(options).hold_budget(Duration::from_millis(100));
+    let lock = options.open(place.database()).unwrap();
     let hold = now(&lock).unwrap();
     timing.advance(100);
     hold.release().unwrap();

@@ -39,7 +39,14 @@ mod mutex;
 #[cfg(test)]
 mod nobody;
 #[cfg(test)]
+mod notebook;
+#[cfg(test)]
+#[path = "../../examples/notebook/notes.rs"]
+mod notes;
+#[cfg(test)]
 mod pair;
+#[cfg(test)]
+mod patience;
 #[cfg(test)]
 mod place;
 #[cfg(test)]
@@ -54,6 +61,8 @@ mod rig;
 mod sweep;
 #[cfg(test)]
 mod sys;
+#[cfg(test)]
+mod told;
 #[cfg(test)]
 mod turns;
 #[cfg(test)]

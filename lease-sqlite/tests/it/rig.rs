@@ -2,27 +2,24 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stderr,
-    clippy::print_stdout,
     reason = "tests meet the machine here"
 )]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use lease_sqlite::{AcquireError, Hold, LockOptions, Timing, WaitBudget, WriteLock};
 
-/// Longer than anything here takes, shorter than the runner's patience.
-pub(crate) const BOUND: Duration = Duration::from_secs(10);
-
+pub(crate) use crate::patience::until;
 pub(crate) use crate::place::Place;
+pub(crate) use crate::told::{BOUND, answer, not_run};
+use crate::told::{ORDERLY, Told, this_program};
 
 const ORDERS: &str = "LEASE_SQLITE_TEST_DATABASE";
-const MARK: &str = "=> ";
 
 impl Place {
     pub(crate) fn lock(&self) -> WriteLock {
@@ -30,6 +27,20 @@ impl Place {
             .role("test")
             .open(self.database())
             .unwrap()
+    }
+
+    /// A lock of which nothing but a sign wakes a waiter within the bound.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn deaf(&self) -> WriteLock {
+        let never = BOUND.saturating_mul(100);
+        let options = LockOptions::new().poll(never).beat(never);
+        options.open(self.database()).unwrap()
+    }
+
+    /// A lock whose clocks only sleep moves.
+    pub(crate) fn timed(&self) -> (WriteLock, Arc<ManualTiming>) {
+        let (options, timing) = manual();
+        (options.open(self.database()).unwrap(), timing)
     }
 
     /// The names in the directory, in order.
@@ -45,69 +56,28 @@ impl Place {
 
 /// A second process that acquires and releases when told.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    child: Child,
-    orders: Option<ChildStdin>,
-    answers: Receiver<String>,
-}
+pub(crate) struct Writer(Told);
 
 impl Writer {
     pub(crate) fn start(place: &Place) -> Self {
-        Self::start_with(place, &[])
+        Self(Told::start(this_program().env(ORDERS, place.database())))
     }
 
     /// Starts one behind a program and its arguments, such as a tracer.
     pub(crate) fn start_with(place: &Place, before: &[&str]) -> Self {
-        let program = std::env::current_exe().unwrap();
-        let mut line: Vec<_> = before.iter().map(Into::into).collect();
-        line.push(program.into_os_string());
-        let mut child = Command::new(&line[0])
-            .args(&line[1..])
-            .args(["--exact", "child::obeys_orders", "--nocapture"])
-            .env(ORDERS, place.database())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (sender, answers) = channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                // The runner's own words may stand before the mark on the same line.
-                if let Some((_, answer)) = line.split_once(MARK)
-                    && sender.send(answer.to_owned()).is_err()
-                {
-                    return;
-                }
-            }
-        });
-        let writer = Self {
-            orders: child.stdin.take(),
-            child,
-            answers,
-        };
-        assert_eq!(writer.answer(), "ready");
-        writer
+        let own = std::env::current_exe().unwrap();
+        let mut command = Command::new(before[0]);
+        command.args(&before[1..]).arg(own).args(ORDERLY);
+        Self(Told::start(command.env(ORDERS, place.database())))
     }
 
     pub(crate) fn pid(&self) -> i32 {
-        self.child.id().try_into().unwrap()
-    }
-
-    /// Gives an order without waiting for the answer.
-    pub(crate) fn order(&mut self, order: &str) {
-        let orders = self.orders.as_mut().unwrap();
-        writeln!(orders, "{order}").unwrap();
-        orders.flush().unwrap();
-    }
-
-    pub(crate) fn answer(&self) -> String {
-        self.answers.recv_timeout(BOUND).expect("an answer in time")
+        self.0.pid().try_into().unwrap()
     }
 
     /// Returns what it has answered by now, if anything.
     pub(crate) fn heard(&self) -> Option<String> {
-        self.answers.try_recv().ok()
+        self.heard_within(Duration::ZERO)
     }
 
     pub(crate) fn signal(&self, name: &str) {
@@ -121,39 +91,29 @@ impl Writer {
         stat.contains(") T ")
     }
 
-    pub(crate) fn does(&mut self, order: &str) -> String {
-        self.order(order);
-        self.answer()
-    }
-
     /// Tells it to end, and waits for that.
     pub(crate) fn ends(&mut self) {
-        self.orders = None;
-        assert!(self.child.wait().unwrap().success());
+        assert!(self.dismiss().wait().unwrap().success());
     }
 
     pub(crate) fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        let child = self.dismiss();
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }
 
-impl Drop for Writer {
-    fn drop(&mut self) {
-        self.orders = None;
-        let _killed = self.child.kill();
-        let _reaped = self.child.wait();
+impl Deref for Writer {
+    type Target = Told;
+
+    fn deref(&self) -> &Told {
+        &self.0
     }
 }
 
-/// Says that this machine does not allow a check. It is counted, and never passes for a success.
-pub(crate) fn not_run(test: &str, need: &str, reason: &str) {
-    let line = format!("NOT RUN: {test}: {need}: {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.create(true).append(true).open(path).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
+impl DerefMut for Writer {
+    fn deref_mut(&mut self) -> &mut Told {
+        &mut self.0
     }
 }
 
@@ -179,10 +139,6 @@ pub(crate) fn orders() -> Option<PathBuf> {
     std::env::var_os(ORDERS).map(PathBuf::from)
 }
 
-pub(crate) fn answer(text: &str) {
-    println!("{MARK}{text}");
-}
-
 /// One attempt.
 pub(crate) fn now(lock: &WriteLock) -> Result<Hold, AcquireError> {
     lock.acquire(WaitBudget::NOW)
@@ -196,16 +152,6 @@ pub(crate) fn within(time: Duration) -> WaitBudget {
 #[cfg(feature = "test-util")]
 pub(crate) fn sleeps(time: Duration) {
     std::thread::sleep(time);
-}
-
-/// Looks until something is so.
-#[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + BOUND;
-    while !is_so() {
-        assert!(Instant::now() < end, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// How many descriptors this process has open.
@@ -229,6 +175,13 @@ struct Manual {
     wall_ms: i64,
     sleeps: Vec<Duration>,
     events: Vec<Event>,
+}
+
+/// Options with clocks that only sleep moves.
+pub(crate) fn manual() -> (LockOptions, Arc<ManualTiming>) {
+    let timing = Arc::new(ManualTiming::default());
+    let own = Arc::<ManualTiming>::clone(&timing);
+    (LockOptions::new().timing(own), timing)
 }
 
 impl ManualTiming {

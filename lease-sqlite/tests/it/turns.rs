@@ -10,21 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::scope;
 use std::time::Duration;
 
-#[cfg(feature = "test-util")]
-use lease_sqlite::WriteLock;
 use lease_sqlite::{Lane, LockOptions};
 
 #[cfg(feature = "test-util")]
 use crate::rig::sleeps;
 use crate::rig::{BOUND, Place, Writer, descriptors, now, said, until, within};
-
-/// Nothing but a sign wakes it within the bound.
-#[cfg(feature = "test-util")]
-fn deaf(place: &Place) -> WriteLock {
-    let never = BOUND.saturating_mul(100);
-    let options = LockOptions::new().poll(never).beat(never);
-    options.open(place.database()).unwrap()
-}
 
 /// How many processes wait at the gate of the record.
 pub(crate) fn waiting_at_gate(place: &Place) -> usize {
@@ -146,7 +136,7 @@ fn threads() -> usize {
 #[test]
 fn somebody_who_takes_again_at_once_does_not_overtake_who_waits() {
     let place = Place::new();
-    let lock = deaf(&place);
+    let lock = place.deaf();
     let mut other = Writer::start(&place);
     for _round in 0..10 {
         assert_eq!(other.does("acquire 0"), "granted depth=1");
@@ -248,7 +238,7 @@ fn eight_threads_of_each_of_four_processes_take_turns_and_leave_nothing_behind()
         other.order(&format!("storm {letters}"));
     }
     let mut told = vec![storm(&place.database(), LETTERS[0])];
-    told.extend(others.iter().map(Writer::answer));
+    told.extend(others.iter().map(|other| other.answer()));
     let log = fs::read_to_string(&log).unwrap();
     let pairs: Vec<char> = log.chars().collect();
     assert_eq!(pairs.len(), 2 * 32 * ROUNDS);

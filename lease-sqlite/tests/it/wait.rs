@@ -5,18 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lease_core::{Attribution, BusyReason};
-use lease_sqlite::{AcquireError, Hold, LockOptions, WaitBudget, WriteLock};
+use lease_sqlite::{AcquireError, Hold, WaitBudget};
 
-use crate::rig::{ManualTiming, Place, Writer, now};
-
-/// A lock whose clock only sleep moves.
-fn lock(place: &Place, timing: &Arc<ManualTiming>) -> WriteLock {
-    let timing = Arc::clone(timing);
-    LockOptions::new()
-        .timing(timing)
-        .open(place.database())
-        .unwrap()
-}
+use crate::rig::{Place, Writer, manual, now};
 
 fn milliseconds(time: u64) -> WaitBudget {
     WaitBudget::Within(Duration::from_millis(time))
@@ -34,8 +25,7 @@ fn busy(outcome: Result<Hold, AcquireError>) -> lease_sqlite::Busy {
 #[test]
 fn a_wait_is_sliced_to_its_deadline_and_ends_with_an_attempt() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    let lock = lock(&place, &timing);
+    let (lock, timing) = place.timed();
     let other = Arc::new(Mutex::new(Writer::start(&place)));
     let does = |order: &str| other.lock().unwrap().does(order);
     assert_eq!(does("acquire 0"), "granted depth=1");
@@ -84,17 +74,17 @@ fn somebody_without_time_never_sleeps() {
     ];
     for (number, plant) in plants.into_iter().enumerate() {
         let place = Place::new();
-        let timing = Arc::new(ManualTiming::default());
         plant(&place);
-        let outcome = lock(&place, &timing).acquire(WaitBudget::NOW);
+        let (lock, timing) = place.timed();
+        let outcome = lock.acquire(WaitBudget::NOW);
         assert_eq!(outcome.is_ok(), number == 0);
         assert_eq!(timing.sleeps_ms(), [0_u128; 0]);
     }
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
+    let (lock, timing) = place.timed();
     let mut other = Writer::start(&place);
     assert_eq!(other.does("acquire 0"), "granted depth=1");
-    busy(lock(&place, &timing).acquire(WaitBudget::NOW));
+    busy(lock.acquire(WaitBudget::NOW));
     assert_eq!(timing.sleeps_ms(), [0_u128; 0]);
 }
 
@@ -102,8 +92,7 @@ fn somebody_without_time_never_sleeps() {
 #[test]
 fn one_deadline_counts_whatever_is_in_the_way() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    let lock = lock(&place, &timing);
+    let (lock, timing) = place.timed();
     let other = Arc::new(Mutex::new(Writer::start(&place)));
     assert_eq!(other.lock().unwrap().does("acquire 0"), "granted depth=1");
     let (releaser, record) = (Arc::clone(&other), place.record());
@@ -125,8 +114,7 @@ fn one_deadline_counts_whatever_is_in_the_way() {
 #[test]
 fn a_directory_at_the_record_is_waited_for_and_never_removed() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    let lock = lock(&place, &timing);
+    let (lock, timing) = place.timed();
     fs::create_dir(place.record()).unwrap();
     let record = place.record();
     timing.at(30, move || fs::remove_dir(&record).unwrap());
@@ -152,14 +140,10 @@ fn a_directory_at_the_record_is_waited_for_and_never_removed() {
 #[test]
 fn the_stamp_is_the_moment_of_the_grant() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
+    let (options, timing) = manual();
     timing.set_wall_ms(1_000_000);
-    let own: Arc<ManualTiming> = Arc::clone(&timing);
-    let lock = LockOptions::new()
-        .timing(own)
-        .poll(Duration::from_millis(40))
-        .open(place.database())
-        .unwrap();
+    let options = options.poll(Duration::from_millis(40));
+    let lock = options.open(place.database()).unwrap();
     let other = Arc::new(Mutex::new(Writer::start(&place)));
     assert_eq!(other.lock().unwrap().does("acquire 0"), "granted depth=1");
     let releaser = Arc::clone(&other);
@@ -180,8 +164,7 @@ fn the_stamp_is_the_moment_of_the_grant() {
 fn a_wall_clock_that_steps_neither_stretches_nor_ends_a_wait() {
     for step_ms in [-3_600_000, 3_600_000] {
         let place = Place::new();
-        let timing = Arc::new(ManualTiming::default());
-        let lock = lock(&place, &timing);
+        let (lock, timing) = place.timed();
         let mut other = Writer::start(&place);
         assert_eq!(other.does("acquire 0"), "granted depth=1");
         let clock = Arc::clone(&timing);
@@ -194,8 +177,7 @@ fn a_wall_clock_that_steps_neither_stretches_nor_ends_a_wait() {
 #[test]
 fn a_refusal_names_the_holder_as_it_is_read_then() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    let lock = lock(&place, &timing);
+    let (lock, _timing) = place.timed();
     let mut other = Writer::start(&place);
     assert_eq!(other.does("acquire 0"), "granted depth=1");
     let refused = busy(now(&lock));
@@ -213,8 +195,7 @@ fn a_refusal_names_the_holder_as_it_is_read_then() {
 #[test]
 fn a_holder_is_confirmed_by_two_looks_at_least_a_poll_apart() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    let lock = lock(&place, &timing);
+    let (lock, timing) = place.timed();
     let mut other = Writer::start(&place);
     assert_eq!(other.does("acquire 0"), "granted depth=1");
     let unconfirmed = BusyReason::Kernel(Attribution::Unconfirmed);
@@ -254,8 +235,7 @@ fn a_holder_is_confirmed_by_two_looks_at_least_a_poll_apart() {
 #[test]
 fn a_hold_of_a_day_is_not_broken() {
     let place = Place::new();
-    let timing = Arc::new(ManualTiming::default());
-    let lock = lock(&place, &timing);
+    let (lock, timing) = place.timed();
     let mut other = Writer::start(&place);
     assert_eq!(other.does("acquire 0"), "granted depth=1");
     for _hour in 0..24 {

@@ -31,9 +31,11 @@ const OUTSIDE: &[Home] = &[
     Home::Folder("xtask/"),
     Home::File("tests/inject/rig.rs"),
     Home::File("tests/interop/rig.rs"),
+    Home::File("tests/it/patience.rs"),
     Home::File("tests/it/place.rs"),
     Home::File("tests/it/rig.rs"),
     Home::File("tests/it/rig/mod.rs"),
+    Home::File("tests/it/told.rs"),
     Home::File("tests/naive/rig.rs"),
     Home::File("tests/telemetry/rig.rs"),
 ];

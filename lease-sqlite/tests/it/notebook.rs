@@ -1,0 +1,95 @@
+//! The example: a notebook, its commands, and whom it names when it is refused.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufReader, Read, Write as _, pipe};
+use std::thread::scope;
+use std::time::Duration;
+
+use crate::notes;
+use crate::rig::{BOUND, Place, Writer};
+
+/// Does one command within a time.
+fn within(
+    place: &Place,
+    patience: Duration,
+    words: &[&str],
+    input: impl Read,
+) -> Result<String, String> {
+    let mut arguments = vec![place.database().into_os_string()];
+    arguments.extend(words.iter().map(OsString::from));
+    let mut output = Vec::new();
+    match notes::run(&arguments, patience, BufReader::new(input), &mut output) {
+        Ok(()) => Ok(String::from_utf8(output).unwrap()),
+        Err(problem) => Err(problem.to_string()),
+    }
+}
+
+/// Does one command that nobody is in the way of.
+#[track_caller]
+fn does(place: &Place, words: &[&str], input: &str) -> String {
+    within(place, BOUND, words, input.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_notebook_is_written_read_and_exported() {
+    let place = Place::new();
+    assert_eq!(does(&place, &["list"], ""), "");
+    assert_eq!(does(&place, &["add", "bread"], ""), "");
+    let told = does(&place, &["import"], "milk\nsalt\n");
+    assert_eq!(told, "has the lock\n2 notes\n");
+    assert_eq!(does(&place, &["list"], ""), "bread\nmilk\nsalt\n");
+    let file = place.directory.join("notes.txt");
+    assert_eq!(does(&place, &["export", file.to_str().unwrap()], ""), "");
+    assert_eq!(fs::read_to_string(file).unwrap(), "bread\nmilk\nsalt\n");
+    let told = does(&place, &["who"], "");
+    assert!(told.starts_with("free; last writer: process "), "{told}");
+    assert!(told.ends_with(" (notebook: exports notes)\n"), "{told}");
+    let unknown = within(&place, BOUND, &["sing"], &b""[..]).unwrap_err();
+    assert_eq!(unknown, "no such command: sing");
+}
+
+#[test]
+fn who_is_in_the_way_of_a_notebook_is_named_and_nothing_is_written() {
+    let place = Place::new();
+    assert_eq!(does(&place, &["add", "bread"], ""), "");
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    let named = format!("process {} (child: obey) has the lock", other.pid());
+    let told = does(&place, &["who"], "");
+    assert!(told.ends_with(&format!(" s: {named}\n")), "{told}");
+    let file = place.directory.join("notes.txt");
+    for words in [["add", "milk"], ["export", file.to_str().unwrap()]] {
+        let refused = within(&place, Duration::from_millis(60), &words, &b""[..]);
+        let refused = refused.unwrap_err();
+        assert!(refused.starts_with("busy for 0."), "{refused}");
+        assert!(refused.ends_with(&named), "{refused}");
+    }
+    assert!(!file.exists());
+    // Who reads waits for nobody.
+    assert_eq!(does(&place, &["list"], ""), "bread\n");
+}
+
+#[test]
+fn an_import_keeps_the_others_out_and_is_all_or_nothing() {
+    let place = Place::new();
+    let mut other = Writer::start(&place);
+    let (input, mut lines) = pipe().unwrap();
+    let (mut told, output) = pipe().unwrap();
+    scope(|scope| {
+        let arguments = [place.database().into_os_string(), "import".into()];
+        let import = scope.spawn(move || {
+            notes::run(&arguments, BOUND, BufReader::new(input), output).map_err(|e| e.to_string())
+        });
+        let mut has = [0; "has the lock\n".len()];
+        told.read_exact(&mut has).unwrap();
+        let refused = other.does("acquire 0");
+        assert!(refused.starts_with("busy Kernel("), "{refused}");
+        // No text: the import ends in the middle.
+        lines.write_all(b"milk\n\xff\xff\n").unwrap();
+        assert!(import.join().unwrap().is_err());
+    });
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    assert_eq!(other.does("release"), "Some(Ok(Lock))");
+    assert_eq!(does(&place, &["list"], ""), "");
+}
