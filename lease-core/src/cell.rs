@@ -235,15 +235,16 @@ impl<H> Lease<H> {
     /// Returns whether the lease is over: its term is, that ends it, and nothing is in flight.
     #[must_use]
     pub fn lapsed(&self, now: Moment) -> bool {
-        self.terms.on_expiry() == OnExpiry::EndIfIdle
+        // The term first: mostly it is not over, and then nothing else is looked at.
+        self.expired(now)
+            && self.terms.on_expiry() == OnExpiry::EndIfIdle
             && (self.ops.is_empty() || planted!(SweepIgnoresInFlight))
-            && self.expired(now)
     }
 
     /// Returns whether its holder may not write until it renews.
     #[must_use]
     pub fn suspended(&self, now: Moment) -> bool {
-        self.terms.on_expiry() == OnExpiry::SuspendHolder && self.expired(now)
+        self.expired(now) && self.terms.on_expiry() == OnExpiry::SuspendHolder
     }
 
     /// Returns how many operations are in flight.

@@ -118,9 +118,10 @@ fn last_word(text: &[u8]) -> u64 {
 }
 
 impl PartialEq for Short {
+    /// Byte for byte. No name has a zero in it, so the length need not be compared.
     #[inline(always)]
     fn eq(&self, other: &Self) -> bool {
-        self.len == other.len && self.words() == other.words()
+        self.words() == other.words()
     }
 }
 
