@@ -215,14 +215,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         resource: ResourceKey,
         outcome: Result<(Grant, Change), Refusal<H>>,
     ) {
-        self.settled.insert(
+        self.settled.put(Settled {
             waiter,
-            Settled {
-                waiter,
-                resource,
-                outcome,
-            },
-        );
+            resource,
+            outcome,
+        });
     }
 
     /// Hands on `key`, whose lease ended.

@@ -3,14 +3,15 @@
 mod bearer;
 mod expiry;
 mod handover;
+mod line;
 mod listing;
 mod log;
 mod owners;
 mod queue;
 mod request;
+mod settled;
 mod store;
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::time::Duration;
@@ -20,6 +21,7 @@ use hashbrown::DefaultHashBuilder;
 use self::handover::Cause;
 use self::log::Log;
 use self::queue::Queue;
+use self::settled::Answers;
 use self::store::Store;
 use crate::action::{Action, Call, Scene, Seen, Wait, WaiterId};
 use crate::cell::{Cell, Disposition, Lease, Provenance};
@@ -91,7 +93,7 @@ pub struct Registry<H, S = DefaultHashBuilder> {
     policy: LeasePolicy,
     store: Store<H, S>,
     queue: Queue<H, S>,
-    settled: BTreeMap<WaiterId, Settled<H>>,
+    settled: Answers<H>,
     /// Room for the causes of a hand-over; empty between calls.
     causes: Vec<Cause<H>>,
     log: Log<H>,
@@ -204,7 +206,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             policy,
             store: Store::new(hasher.clone()),
             queue: Queue::new(hasher),
-            settled: BTreeMap::new(),
+            settled: Answers::new(),
             causes: Vec::new(),
             log: Log::new(0),
             next_generation: Some(Generation::FIRST),
@@ -270,7 +272,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
 
     /// Takes the next request that was answered after waiting.
     pub fn take_settled(&mut self) -> Option<Settled<H>> {
-        self.settled.pop_first().map(|(_, settled)| settled)
+        self.settled.take_first()
     }
 
     /// Keeps receipts, from now on, only of leases that end or go to another holder otherwise than by the
@@ -388,7 +390,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     pub fn cancel(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) -> bool {
         turn.seen.now = self.observe(&turn.seen);
         let overdue = self.end_overdue(turn.seen.now);
-        let known = match self.settled.remove(&waiter) {
+        let known = match self.settled.take(waiter) {
             Some(settled) => {
                 if let Ok((grant, _)) = settled.outcome {
                     self.give_back(&settled.resource, &grant, turn);

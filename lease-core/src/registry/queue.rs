@@ -1,12 +1,12 @@
 //! Who waits: data, in order of arrival.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use core::hash::BuildHasher;
-use core::ops::Bound::{self, Excluded, Unbounded};
 use core::time::Duration;
 
-use hashbrown::hash_map::HashMap;
+use hashbrown::HashTable;
 
+use super::line::Line;
 use crate::action::{Action, WaiterId};
 use crate::holder::Holder;
 use crate::key::ResourceKey;
@@ -39,23 +39,34 @@ impl<H: Holder> Waiter<H> {
 
 #[derive(Clone, Debug)]
 pub(super) struct Queue<H, S> {
-    waiters: BTreeMap<WaiterId, Waiter<H>>,
+    waiters: Line<Waiter<H>>,
     deadlines: BTreeSet<(Moment, WaiterId)>,
-    by_holder: HashMap<H, BTreeSet<WaiterId>, S>,
+    by_holder: HashTable<Own<H>>,
+    hasher: S,
     next: u64,
+}
+
+/// The requests of one holder.
+#[derive(Clone, Debug)]
+struct Own<H> {
+    holder: H,
+    hash: u64,
+    first: WaiterId,
+    others: Line<()>,
 }
 
 impl<H: Holder, S: BuildHasher> Queue<H, S> {
     pub(super) const fn new(hasher: S) -> Self {
         Self {
-            waiters: BTreeMap::new(),
+            waiters: Line::new(),
             deadlines: BTreeSet::new(),
-            by_holder: HashMap::with_hasher(hasher),
+            by_holder: HashTable::new(),
+            hasher,
             next: 0,
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(super) const fn len(&self) -> usize {
         self.waiters.len()
     }
 
@@ -64,11 +75,11 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
     }
 
     pub(super) fn get(&self, id: WaiterId) -> Option<&Waiter<H>> {
-        self.waiters.get(&id)
+        self.waiters.get(id)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (WaiterId, &Waiter<H>)> {
-        self.waiters.iter().map(|(id, waiter)| (*id, waiter))
+        self.waiters.iter()
     }
 
     /// Puts a request at the end. `settled` requests were answered and nobody took the answer yet; they
@@ -78,19 +89,16 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
         waiter: Waiter<H>,
         settled: usize,
     ) -> Result<WaiterId, Refusal<H>> {
+        let full = |what, most| Err(Refusal::Limit { what, most });
         if self.waiters.len().saturating_add(settled) >= WAITERS {
-            return Err(Refusal::Limit {
-                what: Bounded::Waiters,
-                most: WAITERS,
-            });
+            return full(Bounded::Waiters, WAITERS);
         }
-        let own = self.by_holder.get(&waiter.holder).map_or(0, BTreeSet::len);
-        if own >= HOLDER_WAITERS {
-            let what = Bounded::HolderWaiters;
-            return Err(Refusal::Limit {
-                what,
-                most: HOLDER_WAITERS,
-            });
+        let hash = self.hasher.hash_one(&waiter.holder);
+        let is = |own: &Own<H>| own.holder == waiter.holder;
+        let own = self.by_holder.find_mut(hash, is);
+        let waiting = |own: &&mut Own<H>| own.others.len().saturating_add(1);
+        if own.as_ref().map_or(0, waiting) >= HOLDER_WAITERS {
+            return full(Bounded::HolderWaiters, HOLDER_WAITERS);
         }
         let id = WaiterId(self.next);
         let Some(next) = self.next.checked_add(1) else {
@@ -99,49 +107,62 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
             });
         };
         self.next = next;
+        if let Some(own) = own {
+            own.others.push(id, ());
+        } else {
+            let own = Own {
+                holder: waiter.holder.clone(),
+                hash,
+                first: id,
+                others: Line::new(),
+            };
+            self.by_holder.insert_unique(hash, own, |own| own.hash);
+        }
         if let Some(deadline) = waiter.deadline {
             self.deadlines.insert((deadline, id));
         }
-        match self.by_holder.get_mut(&waiter.holder) {
-            Some(ids) => {
-                ids.insert(id);
-            }
-            None => {
-                let ids = BTreeSet::from([id]);
-                self.by_holder.insert(waiter.holder.clone(), ids);
-            }
-        }
-        self.waiters.insert(id, waiter);
+        self.waiters.push(id, waiter);
         Ok(id)
     }
 
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<H>> {
-        let waiter = self.waiters.remove(&id)?;
+        let waiter = self.waiters.remove(id)?;
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, id));
         }
-        if let Some(ids) = self.by_holder.get_mut(&waiter.holder) {
-            ids.remove(&id);
-            if ids.is_empty() {
-                self.by_holder.remove(&waiter.holder);
+        let hash = self.hasher.hash_one(&waiter.holder);
+        let is = |own: &Own<H>| own.holder == waiter.holder;
+        if let Ok(mut entry) = self.by_holder.find_entry(hash, is) {
+            let own = entry.get_mut();
+            if own.first != id {
+                own.others.remove(id);
+            } else if let Some(next) = own.others.next(None) {
+                own.others.remove(next);
+                own.first = next;
+            } else {
+                entry.remove();
             }
-            if self.by_holder.is_empty() {
-                self.by_holder.shrink_to(FEW);
-            }
+        }
+        if self.by_holder.is_empty() {
+            self.by_holder.shrink_to(FEW, |own| own.hash);
         }
         Some(waiter)
     }
 
     /// The earliest request after `after`.
     pub(super) fn next(&self, after: Option<WaiterId>) -> Option<WaiterId> {
-        let mut later = self.waiters.range((from(after), Unbounded));
-        later.next().map(|(id, _)| *id)
+        self.waiters.next(after)
     }
 
     /// The earliest request of `holder` after `after`.
     pub(super) fn next_of(&self, holder: &H, after: Option<WaiterId>) -> Option<WaiterId> {
-        let ids = self.by_holder.get(holder)?;
-        ids.range((from(after), Unbounded)).next().copied()
+        let hash = self.hasher.hash_one(holder);
+        let own = self.by_holder.find(hash, |own| own.holder == *holder)?;
+        if after.is_none_or(|after| after < own.first) {
+            Some(own.first)
+        } else {
+            own.others.next(after)
+        }
     }
 
     pub(super) fn first_deadline(&self) -> Option<Moment> {
@@ -163,9 +184,4 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
             .filter(|(deadline, _)| *deadline <= now)
             .map(|(_, id)| *id)
     }
-}
-
-/// Where the search after `after` begins.
-fn from(after: Option<WaiterId>) -> Bound<WaiterId> {
-    after.map_or(Unbounded, Excluded)
 }

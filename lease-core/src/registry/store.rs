@@ -5,13 +5,14 @@
 //! nothing that does not overlap it. An ancestor's text is a slice of the key of a descendant, so
 //! nodes cost no text of their own.
 
-use alloc::collections::BTreeSet;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
 use super::expiry::Expiry;
+use super::line::Line;
 use super::owners::Owners;
 use crate::action::WaiterId;
 use crate::cell::{Cell, Lease};
@@ -48,25 +49,26 @@ pub(super) struct Store<H, S> {
 struct Node<H> {
     /// The key itself, or one below it whose first `bytes` bytes are this node's text.
     key: Option<ResourceKey>,
-    bytes: u16,
+    cell: Cell<H>,
+    /// Made when somebody waits here, and kept until the key is forgotten.
+    waiters: Option<Box<Line<()>>>,
     hash: u64,
     parent: u32,
     /// The children are a doubly linked list, so that one of a million leaves at once.
     first_child: u32,
     next_sibling: u32,
     prev_sibling: u32,
-    cell: Cell<H>,
     /// The holder's place, and the neighbours in the list of its leases, of which there may be a million.
     owner: u32,
     next_of_holder: u32,
     prev_of_holder: u32,
-    /// Whether a timer is set for this place. It outlives a lease, and then serves the next one here:
-    /// with one term for all and a clock that never goes back it is never too late.
-    timed: bool,
-    waiters: BTreeSet<WaiterId>,
     /// Held keys and waiters strictly below.
     held_below: u32,
     waiting_below: u32,
+    bytes: u16,
+    /// Whether a timer is set for this place. It outlives a lease, and then serves the next one here:
+    /// with one term for all and a clock that never goes back it is never too late.
+    timed: bool,
 }
 
 impl<H> Node<H> {
@@ -84,7 +86,7 @@ impl<H> Node<H> {
         next_of_holder: NONE,
         prev_of_holder: NONE,
         timed: false,
-        waiters: BTreeSet::new(),
+        waiters: None,
         held_below: 0,
         waiting_below: 0,
     };
@@ -116,6 +118,22 @@ impl<H> Node<H> {
         self.cell.lease.is_some() && self.key.as_ref() == Some(key)
     }
 
+    /// Whether somebody waits for this very key.
+    fn is_waited_for(&self) -> bool {
+        self.waiters.as_ref().is_some_and(|line| !line.is_empty())
+    }
+
+    /// The first after `after` who waits for this very key.
+    fn next_waiter(&self, after: Option<WaiterId>) -> Option<WaiterId> {
+        self.waiters.as_ref()?.next(after)
+    }
+
+    /// Who waits for this very key, the earliest first.
+    fn waiting(&self) -> impl Iterator<Item = WaiterId> {
+        let line = self.waiters.iter();
+        line.flat_map(|line| line.iter().map(|(id, ())| id))
+    }
+
     /// Whether nothing needs this node any more. A place that is free already is not given twice.
     fn idle(&self) -> bool {
         self.idle_but_for(NONE)
@@ -125,7 +143,7 @@ impl<H> Node<H> {
     fn idle_but_for(&self, first_child: u32) -> bool {
         self.key.is_some()
             && self.cell.lease.is_none()
-            && self.waiters.is_empty()
+            && !self.is_waited_for()
             && self.first_child == first_child
     }
 }
@@ -407,17 +425,12 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         key: &ResourceKey,
         after: Option<WaiterId>,
     ) -> Option<WaiterId> {
-        use core::ops::Bound::{Excluded, Unbounded};
-
-        let from = after.map_or(Unbounded, Excluded);
         let mut next: Option<WaiterId> = None;
         let mut look = |place: u32| {
-            let first = self
-                .node(place)
-                .and_then(|node| node.waiters.range((from, Unbounded)).next());
+            let first = self.node(place).and_then(|node| node.next_waiter(after));
             next = match (next, first) {
-                (Some(next), Some(first)) => Some(next.min(*first)),
-                (next, first) => next.or_else(|| first.copied()),
+                (Some(next), Some(first)) => Some(next.min(first)),
+                (next, first) => next.or(first),
             };
         };
         self.around(key, &mut look);
@@ -443,12 +456,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         }
         let mut all = Vec::new();
         let mut look = |place: u32| {
-            all.extend(
-                self.node(place)
-                    .into_iter()
-                    .flat_map(|node| &node.waiters)
-                    .copied(),
-            );
+            all.extend(self.node(place).into_iter().flat_map(Node::waiting));
         };
         self.around(key, &mut look);
         all.sort_unstable();
@@ -459,7 +467,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     pub(super) fn add_waiter(&mut self, key: &ResourceKey, waiter: WaiterId) {
         let place = self.ensure(key);
         if let Some(node) = self.node_mut(place) {
-            node.waiters.insert(waiter);
+            node.waiters.get_or_insert_default().push(waiter, ());
         }
         self.climb(place, |above| &mut above.waiting_below, u32::saturating_add);
     }
@@ -469,10 +477,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         let Some(place) = self.find(key.as_bytes()) else {
             return;
         };
-        if self
-            .node_mut(place)
-            .is_some_and(|node| node.waiters.remove(&waiter))
-        {
+        let line = self.node_mut(place).and_then(|node| node.waiters.as_mut());
+        if line.and_then(|line| line.remove(waiter)).is_some() {
             self.climb(place, |above| &mut above.waiting_below, u32::saturating_sub);
             self.prune(place);
         }
@@ -584,6 +590,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             self.unlink(place);
             if let Some(node) = self.node_mut(place) {
                 node.key = None;
+                node.waiters = None;
             }
             self.free.push(place);
             place = parent;
@@ -612,11 +619,11 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             let Some(node) = old.node_mut(place) else {
                 continue;
             };
-            if !node.waiters.is_empty()
+            if node.is_waited_for()
                 && let Ok(key) = ResourceKey::new(node.text())
             {
-                for waiter in &node.waiters {
-                    self.add_waiter(&key, *waiter);
+                for waiter in node.waiting() {
+                    self.add_waiter(&key, waiter);
                 }
             }
             let cell = core::mem::replace(&mut node.cell, Cell::FREE);

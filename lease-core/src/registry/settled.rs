@@ -1,0 +1,54 @@
+//! What was answered after waiting and is not taken yet.
+
+use alloc::collections::BTreeMap;
+
+use super::Settled;
+use crate::action::WaiterId;
+
+/// Answers in the order of their requests. Mostly there is one, and it is taken at once.
+#[derive(Clone, Debug)]
+pub(super) struct Answers<H> {
+    /// The earliest of all; if there is none, there are no others.
+    first: Option<Settled<H>>,
+    others: BTreeMap<WaiterId, Settled<H>>,
+}
+
+impl<H> Answers<H> {
+    pub(super) const fn new() -> Self {
+        Self {
+            first: None,
+            others: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.others
+            .len()
+            .saturating_add(usize::from(self.first.is_some()))
+    }
+
+    pub(super) fn put(&mut self, settled: Settled<H>) {
+        let before = self.first.take_if(|first| settled.waiter < first.waiter);
+        if let Some(before) = before {
+            self.others.insert(before.waiter, before);
+        }
+        if self.first.is_some() {
+            self.others.insert(settled.waiter, settled);
+        } else {
+            self.first = Some(settled);
+        }
+    }
+
+    pub(super) fn take_first(&mut self) -> Option<Settled<H>> {
+        let first = self.first.take();
+        self.first = self.others.pop_first().map(|(_, settled)| settled);
+        first
+    }
+
+    pub(super) fn take(&mut self, id: WaiterId) -> Option<Settled<H>> {
+        match &self.first {
+            Some(first) if first.waiter == id => self.take_first(),
+            Some(_) | None => self.others.remove(&id),
+        }
+    }
+}
