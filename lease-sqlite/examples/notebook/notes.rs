@@ -115,7 +115,9 @@ impl Notebook<'_> {
     }
 
     fn who(&self, mut output: impl Write) -> Outcome {
-        let lock = options("asks who it is").open(self.database)?;
+        // The sweep of each opening would take away the name of a writer that is gone.
+        let options = options("asks who it is").no_boot_sweep();
+        let lock = options.open(self.database)?;
         // The record names whoever wrote it last, so it is read before we write it ourselves.
         let last = lock.last_writer();
         match lock.acquire(WaitBudget::NOW) {

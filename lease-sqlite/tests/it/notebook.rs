@@ -68,6 +68,12 @@ fn who_is_in_the_way_of_a_notebook_is_named_and_nothing_is_written() {
     assert!(!file.exists());
     // Who reads waits for nobody.
     assert_eq!(does(&place, &["list"], ""), "bread\n");
+    other.ends();
+    let named = format!("process {} (child: obey)", other.pid());
+    assert_eq!(
+        does(&place, &["who"], ""),
+        format!("free; last writer: {named}\n")
+    );
 }
 
 #[test]
