@@ -10,7 +10,6 @@ use lease_core::{
     Action, By, Change, Grant, Holder, KeyError, Moment, Note, Outcome, Provenance, ResourceKey,
     SessionHolder, Wait,
 };
-use tokio::sync::futures::OwnedNotified;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::authority::{AuthorityError, BoxFuture, Reply};
@@ -18,7 +17,7 @@ use crate::clock::Alarm;
 use crate::error::AcquireError;
 use crate::guard::LeaseGuard;
 use crate::leases::Shared;
-use crate::table::{Asking, Entered};
+use crate::table::{Asking, Behind, Entered};
 use crate::telemetry::Request;
 
 /// What names a resource.
@@ -186,11 +185,11 @@ pub struct AcquireFuture<H: Holder> {
 
 type Answer<H> = Result<Outcome<H>, AuthorityError>;
 
-enum Step<H> {
+enum Step<H: Holder> {
     Ask,
     Wait(BoxFuture<Answer<H>>),
     /// The last guard of the same lease is being released.
-    Behind(Pin<Box<OwnedNotified>>, Option<Alarm>),
+    Behind(Behind<H>, Option<Alarm>),
     Over,
 }
 
@@ -274,7 +273,7 @@ impl<H: Holder> AcquireFuture<H> {
                 },
                 Step::Behind(mut over, alarm) => {
                     drop(alarm);
-                    if over.as_mut().poll(cx).is_pending() {
+                    if Pin::new(&mut over).poll(cx).is_pending() {
                         return this.stand_behind(over, cx);
                     }
                     this.step = Step::Ask;
@@ -313,7 +312,7 @@ impl<H: Holder> AcquireFuture<H> {
     /// A request that may not wait at all waits for it too: the release is on its way already.
     fn stand_behind(
         &mut self,
-        over: Pin<Box<OwnedNotified>>,
+        over: Behind<H>,
         cx: &Context<'_>,
     ) -> Poll<Result<LeaseGuard<H>, AcquireError<H>>> {
         let clock = &self.session.front.clock;
@@ -365,7 +364,7 @@ impl<H: Holder> AcquireFuture<H> {
                 return Poll::Pending;
             }
             Entered::Releasing(over) => {
-                self.step = Step::Behind(Box::pin(over), None);
+                self.step = Step::Behind(over, None);
                 return Poll::Pending;
             }
         };

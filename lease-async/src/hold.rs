@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Wake;
 
 use lease_core::{
-    Action, At, By, Call, Change, Detail, FenceGate, Fenced, Holder, LeaseId, Moment, Note,
-    Outcome, Refusal, ResourceKey, Seq, Wait,
+    Action, At, By, Call, Change, Detail, FenceGate, Fenced, Generation, Holder, LeaseId, Moment,
+    Note, Outcome, Refusal, ResourceKey, Seq, Wait,
 };
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
@@ -18,7 +17,8 @@ use crate::clock::Alarm;
 use crate::error::LeaseError;
 use crate::incidents::Closed;
 use crate::leases::{Front, Shared};
-use crate::rooms::Seat;
+use crate::release::Seat;
+use crate::rooms::Sitter;
 use crate::standing::{Loss, Standing};
 use crate::telemetry;
 
@@ -46,8 +46,6 @@ pub(crate) struct HoldState {
     pub(crate) tainted: bool,
     pub(crate) kept: bool,
     pub(crate) lost: Option<Loss>,
-    /// Told when a release under way is over, if somebody waits for that.
-    pub(crate) behind: Option<Arc<Notify>>,
     /// An attempt of which it is not known whether it was decided.
     undecided: Option<LeaseId>,
     expires: Option<Moment>,
@@ -58,11 +56,9 @@ pub(crate) struct HoldState {
     renewal: Option<Alarm>,
 }
 
-/// What becomes of a lease whose last guard has gone.
+/// How a lease was given up with its last guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GivenUp {
-    /// It is left as it is.
-    Stays,
     /// It is lost, and nobody waits to hear that.
     Quiet,
     /// It is lost, and that is to be told outside of locks.
@@ -152,26 +148,18 @@ impl<H: Holder> Hold<H> {
     /// The last guard has gone. Marks the lease lost, if it is to be released now.
     ///
     /// What was lost before leaves the table with the receipt of its end.
-    pub(crate) fn give_up(&self) -> GivenUp {
+    pub(crate) fn give_up(&self) -> Option<GivenUp> {
         let mut state = self.state();
         if state.lost.is_some() || state.kept || state.tainted || state.operations > 0 {
-            return GivenUp::Stays;
+            return None;
         }
         state.lost = Some(Loss::Released);
-        if state.alarm.is_some() || state.renewal.is_some() || state.token.is_some() {
+        let is_awaited = state.alarm.is_some() || state.renewal.is_some() || state.token.is_some();
+        Some(if is_awaited {
             GivenUp::Awaited
         } else {
             GivenUp::Quiet
-        }
-    }
-
-    /// Tells whoever stands behind a release that it is over. Not under a lock: it wakes.
-    pub(crate) fn tell_behind(&self) {
-        let behind = self.state().behind.take();
-        if let Some(behind) = behind {
-            // Whoever asks for it from now on finds that it is over.
-            behind.notify_waiters();
-        }
+        })
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, HoldState> {
@@ -490,6 +478,28 @@ impl<H: Holder> Hold<H> {
         let ended = span.in_scope(|| self.take_in(answer, before, span));
         telemetry::lagged(self, due, &ended);
         self.renew();
+    }
+}
+
+impl<H: Holder> Sitter for Arc<Hold<H>> {
+    fn room(&self) -> usize {
+        self.room
+    }
+
+    fn row(&self) -> usize {
+        self.session.row
+    }
+
+    fn generation(&self) -> Generation {
+        self.at.token.generation
+    }
+
+    fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        Self::ptr_eq(self, other)
     }
 }
 

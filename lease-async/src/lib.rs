@@ -64,6 +64,7 @@ mod leases;
 mod liveness;
 mod memory;
 mod operation;
+mod release;
 mod rooms;
 mod standing;
 #[cfg(target_os = "linux")]

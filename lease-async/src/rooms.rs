@@ -4,32 +4,33 @@
 //! hold, so only the first of them looks it up by name. A session has a row: the list of what it holds.
 
 use core::hash::BuildHasher as _;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use lease_core::{Generation, Holder, ResourceKey};
+use lease_core::{Generation, ResourceKey};
 
-use crate::hold::Hold;
+use crate::release::Seat;
 
-/// What the table and its rooms know of a hold. Changed only with the table locked, so no order is needed.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    guards: AtomicUsize,
-    /// The last guard is being released.
-    releasing: AtomicBool,
-    /// Somebody waits for the end of that.
-    awaited: AtomicBool,
-    /// Where it stands in the row of its session.
-    place: AtomicUsize,
+/// What has a seat in a room: the hold of one lease.
+pub(crate) trait Sitter: Clone {
+    fn room(&self) -> usize;
+
+    /// The row of its session.
+    fn row(&self) -> usize;
+
+    fn generation(&self) -> Generation;
+
+    fn seat(&self) -> &Seat;
+
+    /// Whether it is the very same hold.
+    fn is(&self, other: &Self) -> bool;
 }
 
 /// How many rooms, and rows, may stay for the next ones while none is in use.
 const SPARE: usize = 64;
 
 /// The holds of one front.
-pub(crate) struct Rooms<H: Holder> {
-    rooms: Vec<Room<H>>,
+pub(crate) struct Rooms<T> {
+    rooms: Vec<Room<T>>,
     /// Those that nobody needs.
     free: Vec<usize>,
     /// One that nobody needs and that may still be found: mostly the next request is for the same resource.
@@ -46,7 +47,7 @@ pub(crate) struct Rooms<H: Holder> {
 type Row = Vec<(usize, Generation)>;
 
 /// One resource.
-pub(crate) struct Room<H: Holder> {
+pub(crate) struct Room<T> {
     key: ResourceKey,
     hash: u64,
     /// How many requests for it are on their way.
@@ -54,64 +55,10 @@ pub(crate) struct Room<H: Holder> {
     /// The latest lease of it that ended while they were, and which end it was.
     pub(crate) over: Option<(Generation, u64)>,
     /// Mostly one: a lease that ended may stand beside its successor for a moment.
-    seats: Vec<Arc<Hold<H>>>,
+    seats: Vec<T>,
 }
 
-impl Seat {
-    /// Has one guard.
-    pub(crate) const fn new() -> Self {
-        Self {
-            guards: AtomicUsize::new(1),
-            releasing: AtomicBool::new(false),
-            awaited: AtomicBool::new(false),
-            place: AtomicUsize::new(0),
-        }
-    }
-
-    pub(crate) fn guards(&self) -> usize {
-        self.guards.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_guards(&self, guards: usize) {
-        self.guards.store(guards, Ordering::Relaxed);
-    }
-
-    /// One guard fewer. Answers how many are left.
-    pub(crate) fn leave(&self) -> usize {
-        let left = self.guards().saturating_sub(1);
-        self.set_guards(left);
-        left
-    }
-
-    pub(crate) fn is_releasing(&self) -> bool {
-        self.releasing.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_releasing(&self, releasing: bool) {
-        self.releasing.store(releasing, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set_awaited(&self) {
-        self.awaited.store(true, Ordering::Relaxed);
-    }
-
-    /// Answers whether somebody waits, who is to be told then.
-    pub(crate) fn take_awaited(&self) -> bool {
-        let awaited = self.awaited.load(Ordering::Relaxed);
-        self.awaited.store(false, Ordering::Relaxed);
-        awaited
-    }
-
-    fn place(&self) -> usize {
-        self.place.load(Ordering::Relaxed)
-    }
-
-    fn set_place(&self, place: usize) {
-        self.place.store(place, Ordering::Relaxed);
-    }
-}
-
-impl<H: Holder> Rooms<H> {
+impl<T: Sitter> Rooms<T> {
     pub(crate) fn new() -> Self {
         Self {
             rooms: Vec::new(),
@@ -136,7 +83,7 @@ impl<H: Holder> Rooms<H> {
     }
 
     /// All holds, in no order.
-    pub(crate) fn seats(&self) -> impl Iterator<Item = &Arc<Hold<H>>> {
+    pub(crate) fn seats(&self) -> impl Iterator<Item = &T> {
         self.rooms.iter().flat_map(|room| &room.seats)
     }
 
@@ -187,7 +134,7 @@ impl<H: Holder> Rooms<H> {
         at
     }
 
-    pub(crate) fn room(&mut self, at: usize) -> Option<&mut Room<H>> {
+    pub(crate) fn room(&mut self, at: usize) -> Option<&mut Room<T>> {
         self.rooms.get_mut(at)
     }
 
@@ -223,43 +170,42 @@ impl<H: Holder> Rooms<H> {
     }
 
     /// Finds the hold of a lease.
-    pub(crate) fn seat(&self, at: usize, generation: Generation) -> Option<&Arc<Hold<H>>> {
+    pub(crate) fn seat(&self, at: usize, generation: Generation) -> Option<&T> {
         self.rooms.get(at)?.seat(generation)
     }
 
     /// Finds the hold of a lease of which the resource is not known.
-    pub(crate) fn search(&self, generation: Generation) -> Option<&Arc<Hold<H>>> {
-        self.seats()
-            .find(|seat| seat.at.token.generation == generation)
+    pub(crate) fn search(&self, generation: Generation) -> Option<&T> {
+        self.seats().find(|seat| seat.generation() == generation)
     }
 
     /// Whether `hold` still has its seat.
-    pub(crate) fn sits(&self, hold: &Arc<Hold<H>>) -> bool {
-        let seats = self.rooms.get(hold.room).map(|room| &room.seats);
-        seats.is_some_and(|seats| seats.iter().any(|seat| Arc::ptr_eq(seat, hold)))
+    pub(crate) fn sits(&self, hold: &T) -> bool {
+        let seats = self.rooms.get(hold.room()).map(|room| &room.seats);
+        seats.is_some_and(|seats| seats.iter().any(|seat| seat.is(hold)))
     }
 
     /// Seats a hold in its room, where none of its lease sits.
-    pub(crate) fn sit(&mut self, hold: Arc<Hold<H>>) {
-        let (at, row) = (hold.room, hold.session.row);
-        let generation = hold.at.token.generation;
+    pub(crate) fn sit(&mut self, hold: T) {
+        let (at, row) = (hold.room(), hold.row());
+        let generation = hold.generation();
         let (Some(room), Some(row)) = (self.rooms.get_mut(at), self.rows.get_mut(row)) else {
             return;
         };
-        hold.seat.set_place(row.len());
+        hold.seat().set_place(row.len());
         row.push((at, generation));
         room.seats.push(hold);
         self.seats = self.seats.saturating_add(1);
     }
 
     /// Takes the hold of a lease out of its room, which may be empty then. To be dropped outside the lock.
-    pub(crate) fn unseat(&mut self, at: usize, generation: Generation) -> Option<Arc<Hold<H>>> {
+    pub(crate) fn unseat(&mut self, at: usize, generation: Generation) -> Option<T> {
         let room = self.rooms.get_mut(at)?;
         let mut seats = room.seats.iter();
-        let index = seats.position(|seat| seat.at.token.generation == generation)?;
+        let index = seats.position(|seat| seat.generation() == generation)?;
         let hold = room.seats.swap_remove(index);
         self.seats = self.seats.saturating_sub(1);
-        self.strike(hold.session.row, hold.seat.place());
+        self.strike(hold.row(), hold.seat().place());
         Some(hold)
     }
 
@@ -272,7 +218,7 @@ impl<H: Holder> Rooms<H> {
         if let Some((at, generation)) = row.get(place).copied()
             && let Some(moved) = self.seat(at, generation)
         {
-            moved.seat.set_place(place);
+            moved.seat().set_place(place);
         }
     }
 
@@ -304,9 +250,9 @@ impl<H: Holder> Rooms<H> {
     }
 }
 
-impl<H: Holder> Room<H> {
-    fn seat(&self, generation: Generation) -> Option<&Arc<Hold<H>>> {
+impl<T: Sitter> Room<T> {
+    fn seat(&self, generation: Generation) -> Option<&T> {
         let mut seats = self.seats.iter();
-        seats.find(|seat| seat.at.token.generation == generation)
+        seats.find(|seat| seat.generation() == generation)
     }
 }

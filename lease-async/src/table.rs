@@ -12,18 +12,21 @@
 //! 3. A request that was made after the end, and is granted that very lease, has the authority's word that it
 //!    goes on. It is believed.
 
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lease_core::{
     At, Change, Code, Detail, Generation, Grant, Holder, Receipt, ResourceKey, Verdict,
 };
-use tokio::sync::futures::OwnedNotified;
 
 use crate::events::Tap;
 use crate::hold::{GivenUp, Hold};
 use crate::incidents::Closed;
 use crate::leases::Shared;
-use crate::rooms::Rooms;
+pub(crate) use crate::release::Asking;
+use crate::release::{Entry, Leave, Order, Ticket};
 use crate::standing::Loss;
 use crate::telemetry::Observer;
 
@@ -38,21 +41,9 @@ pub(crate) struct Table<H: Holder> {
 }
 
 struct TableState<H: Holder> {
-    rooms: Rooms<H>,
-    /// How many leases have ended for which somebody asked then.
-    ends: u64,
+    order: Order<Arc<Hold<H>>>,
     /// The hold of a lease that was released: mostly the same session asks for the next one.
     spare: Option<Arc<Hold<H>>>,
-}
-
-/// A request on its way to an authority, or back. It is to be taken back to the table.
-#[derive(Debug)]
-#[must_use = "the table counts it until it is back"]
-pub(crate) struct Asking {
-    /// The room of its resource.
-    room: usize,
-    /// How many leases had ended before it was made.
-    after: u64,
 }
 
 /// What became of a grant.
@@ -62,7 +53,7 @@ pub(crate) enum Entered<H: Holder> {
     /// The lease ended before its guard was made: ask again.
     Gone,
     /// It is being released: ask again after that.
-    Releasing(OwnedNotified),
+    Releasing(Behind<H>),
 }
 
 /// What is to be done after a guard went.
@@ -84,11 +75,39 @@ impl<H: Holder> Drop for Releasing<'_, H> {
     }
 }
 
+/// Waits until a release is over that another task makes. Dropping it is to wait no more.
+pub(crate) struct Behind<H: Holder> {
+    session: Arc<Shared<H>>,
+    ticket: Ticket,
+}
+
+impl<H: Holder> Future for Behind<H> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut table = self.session.front.table.state();
+        let (is_over, replaced) = table.order.look(self.ticket, cx.waker());
+        drop(table);
+        drop(replaced);
+        if is_over {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    }
+}
+
+impl<H: Holder> Drop for Behind<H> {
+    fn drop(&mut self) {
+        let waker = self.session.front.table.state().order.forget(self.ticket);
+        drop(waker);
+    }
+}
+
 impl<H: Holder> Table<H> {
     pub(crate) fn new(observer: Arc<Observer>) -> Self {
         let state = TableState {
-            rooms: Rooms::new(),
-            ends: 0,
+            order: Order::new(),
             spare: None,
         };
         Self {
@@ -103,24 +122,21 @@ impl<H: Holder> Table<H> {
 
     /// Makes the row of a new session, to be given up with the session.
     pub(crate) fn add_row(&self) -> usize {
-        self.state().rooms.add_row()
+        self.state().order.rooms.add_row()
     }
 
     pub(crate) fn remove_row(&self, row: usize) {
-        self.state().rooms.remove_row(row);
+        self.state().order.rooms.remove_row(row);
     }
 
     /// Says that somebody is about to ask for `key`.
     pub(crate) fn asking(&self, key: &ResourceKey) -> Asking {
-        let mut table = self.state();
-        let after = table.ends;
-        let room = table.rooms.open(key);
-        Asking { room, after }
+        self.state().order.ask(key)
     }
 
     /// Takes a request back that got nothing.
     pub(crate) fn asked(&self, asking: &Asking) {
-        self.state().asked(asking);
+        self.state().order.asked(asking);
     }
 
     /// Gives the grant that `asking` got its hold: the one of its generation, or a new one.
@@ -132,20 +148,32 @@ impl<H: Holder> Table<H> {
         asking: &Asking,
         (grant, change): (&Grant, &Change),
     ) -> Entered<H> {
-        let generation = grant.at.token.generation;
         let mut table = self.state();
-        if let Some(known) = table.rooms.seat(asking.room, generation) {
-            let known = Arc::clone(known);
-            let granted = (grant.at, change);
-            return enter_again(table, (session, key), asking, (known, granted));
-        }
-        if table.is_over(asking, generation) {
-            table.asked(asking);
-            return Entered::Gone;
-        }
+        let generation = grant.at.token.generation;
+        let is_lost = |hold: &Arc<Hold<H>>| hold.is_lost();
+        let before = match table.order.enter(asking, generation, is_lost) {
+            Entry::Again(hold) => {
+                drop(table);
+                hold.learn(change);
+                return Entered::Hold(hold);
+            }
+            Entry::Behind(ticket) => {
+                drop(table);
+                let session = Arc::clone(session);
+                return Entered::Releasing(Behind { session, ticket });
+            }
+            Entry::Gone => return Entered::Gone,
+            Entry::New => None,
+            Entry::Anew(before) => Some(before),
+        };
         let hold = table.new_hold(session, key, asking, (grant.at, change));
-        table.asked(asking);
+        if let Some(before) = &before {
+            // Its holder had stopped in time, and the authority says that it goes on: its old guards stay lost,
+            // and what was done under it stays known.
+            hold.inherit(before);
+        }
         drop(table);
+        drop(before);
         if let Some(watch) = session.front.watch.get() {
             watch.granted(&hold);
         }
@@ -154,64 +182,44 @@ impl<H: Holder> Table<H> {
 
     /// Takes one guard away.
     pub(crate) fn leave<'a>(&self, hold: &'a Arc<Hold<H>>) -> Left<'a, H> {
-        let table = self.state();
-        // What has ended is lost, or is about to be.
-        if hold.seat.leave() > 0 || !table.rooms.sits(hold) {
-            return Left::Stays;
-        }
-        let given_up = hold.give_up();
-        if given_up == GivenUp::Stays {
-            // A release that was dropped on its way leaves by here, too.
-            hold.seat.set_releasing(false);
-            let awaited = hold.seat.take_awaited();
-            drop(table);
-            if awaited {
-                hold.tell_behind();
-            }
-            return Left::Stays;
-        }
-        hold.seat.set_releasing(true);
+        let mut table = self.state();
+        let left = table.order.leave(hold, || hold.give_up());
         drop(table);
-        if given_up == GivenUp::Awaited || hold.front().watch.get().is_some() {
-            hold.tell_loss(Loss::Released);
+        match left {
+            Leave::Stays(told) => {
+                wake(told);
+                Left::Stays
+            }
+            Leave::Release(given_up) => {
+                if given_up == GivenUp::Awaited || hold.front().watch.get().is_some() {
+                    hold.tell_loss(Loss::Released);
+                }
+                Left::Release(Releasing(hold))
+            }
         }
-        Left::Release(Releasing(hold))
     }
 
     /// Begins to release: fails if this was not the last guard and is gone now.
-    pub(crate) fn begin_release(&self, hold: &Hold<H>) -> Result<(), usize> {
-        let _table = self.state();
-        if hold.seat.guards() > 1 {
-            return Err(hold.seat.leave());
-        }
-        hold.seat.set_releasing(true);
-        Ok(())
+    pub(crate) fn begin_release(&self, hold: &Arc<Hold<H>>) -> Result<(), usize> {
+        self.state().order.begin_release(hold)
     }
 
     /// A release is over: the lease has ended, or it stays with its guard.
     pub(crate) fn settle(&self, hold: &Arc<Hold<H>>, released: bool) {
         let mut table = self.state();
-        let mut gone = None;
-        hold.seat.set_releasing(false);
-        if released {
-            hold.seat.set_guards(0);
-            gone = table.remove(hold);
-            // Where the session is gone nobody would take it away again.
-            if gone.is_some() && !hold.session.is_gone() {
-                gone = core::mem::replace(&mut table.spare, gone);
-            }
+        let (mut gone, told) = table.order.settle(hold, released);
+        // Where the session is gone nobody would take it away again.
+        if gone.is_some() && !hold.session.is_gone() {
+            gone = core::mem::replace(&mut table.spare, gone);
         }
-        let awaited = hold.seat.take_awaited();
         drop(table);
         drop(gone);
-        if awaited {
-            hold.tell_behind();
-        }
+        wake(told);
     }
 
     /// The authority says that the lease of `hold` has ended.
     pub(crate) fn over(&self, hold: &Arc<Hold<H>>, loss: Loss) -> Loss {
-        let gone = self.state().remove(hold);
+        let gone = self.state().order.remove(hold);
         drop(gone);
         hold.lose(loss)
     }
@@ -220,8 +228,8 @@ impl<H: Holder> Table<H> {
     pub(crate) fn disconnect(&self, session: &Arc<Shared<H>>) {
         let mut table = self.state();
         let mut gone = Vec::new();
-        while let Some((room, generation)) = table.rooms.last_of(session.row) {
-            let Some(hold) = table.take(room, generation) else {
+        while let Some((room, generation)) = table.order.rooms.last_of(session.row) {
+            let Some(hold) = table.order.take(room, generation) else {
                 break;
             };
             gone.push(hold);
@@ -237,13 +245,13 @@ impl<H: Holder> Table<H> {
 
     /// How many leases are known.
     pub(crate) fn len(&self) -> usize {
-        self.state().rooms.len()
+        self.state().order.rooms.len()
     }
 
     /// Returns the leases that are known, in order of their grants.
     pub(crate) fn holds(&self) -> Vec<Arc<Hold<H>>> {
         let table = self.state();
-        let mut holds: Vec<_> = table.rooms.seats().cloned().collect();
+        let mut holds: Vec<_> = table.order.rooms.seats().cloned().collect();
         drop(table);
         holds.sort_unstable_by_key(|hold| hold.at.token.generation);
         holds
@@ -253,17 +261,25 @@ impl<H: Holder> Table<H> {
     pub(crate) fn survey(&self) -> (usize, Option<Arc<Hold<H>>>, usize) {
         let table = self.state();
         let oldest = table
+            .order
             .rooms
             .seats()
             .min_by_key(|hold| hold.at.token.generation);
-        (table.rooms.len(), oldest.cloned(), table.rooms.requests())
+        (
+            table.order.rooms.len(),
+            oldest.cloned(),
+            table.order.rooms.requests(),
+        )
     }
 
     fn hold(&self, key: Option<&ResourceKey>, generation: Generation) -> Option<Arc<Hold<H>>> {
         let table = self.state();
         let hold = match key {
-            Some(key) => table.rooms.seat(table.rooms.find(key)?, generation),
-            None => table.rooms.search(generation),
+            Some(key) => table
+                .order
+                .rooms
+                .seat(table.order.rooms.find(key)?, generation),
+            None => table.order.rooms.search(generation),
         };
         hold.cloned()
     }
@@ -277,8 +293,8 @@ impl<H: Holder> Table<H> {
             // Its grant may be on its way.
             (None, Some(key)) => {
                 let mut table = self.state();
-                if let Some(room) = table.rooms.find(key) {
-                    table.ended(room, generation);
+                if let Some(room) = table.order.rooms.find(key) {
+                    table.order.ended(room, generation);
                 }
             }
             (None, None) => {}
@@ -307,99 +323,17 @@ impl<H: Holder> TableState<H> {
             None => None,
         };
         let hold = hold.unwrap_or_else(|| Hold::new(session, key, asking.room, granted));
-        self.rooms.sit(Arc::clone(&hold));
+        self.order.sit(asking, Arc::clone(&hold));
         hold
-    }
-
-    /// Takes a hold out that has ended, to be dropped outside the lock.
-    fn remove(&mut self, hold: &Arc<Hold<H>>) -> Option<Arc<Hold<H>>> {
-        if !self.rooms.sits(hold) {
-            return None;
-        }
-        self.take(hold.room, hold.at.token.generation)
-    }
-
-    fn take(&mut self, room: usize, generation: Generation) -> Option<Arc<Hold<H>>> {
-        let hold = self.rooms.unseat(room, generation)?;
-        self.ended(room, generation);
-        self.rooms.close(room);
-        Some(hold)
-    }
-
-    /// A request is back.
-    fn asked(&mut self, asking: &Asking) {
-        if let Some(room) = self.rooms.room(asking.room) {
-            room.requests = room.requests.saturating_sub(1);
-            if room.requests == 0 {
-                room.over = None;
-                self.rooms.close(asking.room);
-            }
-        }
-    }
-
-    /// Remembers an end for whoever has asked before it.
-    fn ended(&mut self, room: usize, generation: Generation) {
-        let asked = self.rooms.room(room);
-        let Some(room) = asked.filter(|room| room.requests > 0) else {
-            return;
-        };
-        self.ends = self.ends.saturating_add(1);
-        if room.over.is_none_or(|(over, _)| over <= generation) {
-            room.over = Some((generation, self.ends));
-        }
-    }
-
-    /// Whether a grant that `asking` got was decided before its lease ended.
-    fn is_over(&mut self, asking: &Asking, generation: Generation) -> bool {
-        let over = self.rooms.room(asking.room).and_then(|room| room.over);
-        // A later lease of the same resource has come and gone, or this very one has.
-        over.is_some_and(|(over, end)| {
-            generation < over || (generation == over && asking.after < end)
-        })
     }
 }
 
-/// Gives a grant the hold of its generation, unless that is being released or lost.
-fn enter_again<H: Holder>(
-    mut table: MutexGuard<'_, TableState<H>>,
-    (session, key): (&Arc<Shared<H>>, &ResourceKey),
-    asking: &Asking,
-    (known, granted): (Arc<Hold<H>>, (At, &Change)),
-) -> Entered<H> {
-    let generation = known.at.token.generation;
-    if known.seat.is_releasing() {
-        known.seat.set_awaited();
-        let over = Arc::clone(known.state().behind.get_or_insert_default());
-        // With the table locked: from now on it is told, also before it is polled.
-        let over = over.notified_owned();
-        table.asked(asking);
-        drop(table);
-        return Entered::Releasing(over);
+/// Wakes those who stood behind a release. Not under a lock.
+fn wake(told: Vec<Waker>) {
+    for waker in told {
+        // One that panics is not to cost the next one its turn.
+        drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
     }
-    if !known.is_lost() {
-        known.seat.set_guards(known.seat.guards().saturating_add(1));
-        table.asked(asking);
-        drop(table);
-        known.learn(granted.1);
-        return Entered::Hold(known);
-    }
-    if table.is_over(asking, generation) {
-        table.asked(asking);
-        drop(table);
-        return Entered::Gone;
-    }
-    // Its holder had stopped in time, and the authority says that it goes on: its old guards stay lost, and
-    // what was done under it stays known.
-    let before = table.rooms.unseat(asking.room, generation);
-    let hold = table.new_hold(session, key, asking, granted);
-    hold.inherit(&known);
-    table.asked(asking);
-    drop(table);
-    drop(before);
-    if let Some(watch) = session.front.watch.get() {
-        watch.granted(&hold);
-    }
-    Entered::Hold(hold)
 }
 
 impl<H: Holder> Tap<H> for Table<H> {
@@ -438,8 +372,8 @@ impl<H: Holder> Tap<H> for Table<H> {
         self.observer.missed();
         let mut table = self.state();
         let idle = |hold: &&Arc<Hold<H>>| hold.seat.guards() == 0 && !hold.seat.is_releasing();
-        let idle: Vec<_> = table.rooms.seats().filter(idle).cloned().collect();
-        let gone: Vec<_> = idle.iter().map(|hold| table.remove(hold)).collect();
+        let idle: Vec<_> = table.order.rooms.seats().filter(idle).cloned().collect();
+        let gone: Vec<_> = idle.iter().map(|hold| table.order.remove(hold)).collect();
         drop(table);
         drop(gone);
         for hold in idle {

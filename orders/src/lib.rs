@@ -1,14 +1,29 @@
-//! An answer on its way to somebody who waits, leaves or is turned away: every order of threads.
+//! What several threads do at once, in every order of them: answers that are handed over, and leases that are
+//! released while somebody asks for them again.
 //!
-//! The places are those of the authority in memory, by the very file, under a lock as there; a waker is woken
-//! after the lock is free. `cargo xtask ci` runs it.
+//! It runs the very files of the front end, under a lock as there; a waker is woken after the lock is free.
+//! `cargo xtask ci` runs it.
 
 #[cfg(test)]
 #[expect(dead_code, reason = "not all of it is handed over")]
 #[path = "../../lease-async/src/memory/places.rs"]
 mod places;
 #[cfg(test)]
+#[path = "../../lease-async/src/release.rs"]
+mod release;
+#[cfg(test)]
+mod releases;
+#[cfg(test)]
+#[expect(
+    dead_code,
+    reason = "a session has one row here, and nobody surveys it"
+)]
+#[path = "../../lease-async/src/rooms.rs"]
+mod rooms;
+#[cfg(test)]
 mod handover {
+    //! An answer on its way to somebody who waits, leaves or is turned away.
+
     use core::future::poll_fn;
     use core::task::{Context, Poll, Waker};
 

@@ -344,6 +344,38 @@ async fn a_request_behind_a_release_that_is_dropped_gets_a_lease_that_lasts() {
 }
 
 #[tokio::test]
+async fn a_request_behind_a_release_that_is_dropped_goes_on_where_the_lease_has_ended_meanwhile() {
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let rig = crate::rig::Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap());
+    let session = rig.connect("a");
+    let guard = ask(&session).await.unwrap();
+    let mut again = Box::pin(session.acquire(KEY).into_future());
+    for _ in 0..2 {
+        assert!(poll(again.as_mut()).is_pending());
+    }
+    let mut release = Box::pin(guard.release());
+    assert!(poll(release.as_mut()).is_pending());
+    assert!(poll(again.as_mut()).is_pending());
+    // Somebody else ends the lease before the release is sent, and it never is.
+    let lease = rig.only();
+    rig.memory.call_detached(Call {
+        resource: Some(lease.resource),
+        action: Action::Release(By::Holder {
+            holder: lease.holder,
+            lease: None,
+            exited: false,
+        }),
+        wait: lease_async::Wait::No,
+    });
+    drop(release);
+    let mut polls = core::iter::repeat_with(|| poll(again.as_mut())).take(10);
+    let Some(Poll::Ready(again)) = polls.find(Poll::is_ready) else {
+        panic!("it stands behind a release that nobody makes");
+    };
+    assert_eq!(generation(&again.unwrap()), 2);
+}
+
+#[tokio::test]
 async fn a_grant_that_arrives_after_its_session_went_is_none() {
     let rig = Rig::new();
     let (session, other) = (
