@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Case, Decision, Site, acquired_code, released_code, sort};
+use super::{Case, Decision, Site, acquired_code, occupancy, released_code, sort};
 use crate::cell::Lease;
 use crate::change::{Detail, ObservedBy};
 use crate::code::Code;
@@ -26,8 +26,7 @@ pub(super) fn acquire<H: Holder>(
 ) -> Decision<H> {
     let (case, now) = (site.case, site.case.seen.now);
     let present = site.cell.lease().filter(|lease| !lease.lapsed(now));
-    let same = |other: &H| other == holder || planted!(same_agent other, holder, ReentryByAgent);
-    if let Some(lease) = present.filter(|lease| same(&lease.holder)) {
+    if let Some(lease) = present.filter(|lease| same(&lease.holder, holder)) {
         return again(site, lease, At::from(lease.token), ttl);
     }
     let opening = match unopposed(case.policy, ttl, now) {
@@ -78,6 +77,25 @@ pub(super) fn acquire<H: Holder>(
         ended: way.ended,
         own,
     })
+}
+
+fn same<H: Holder>(one: &H, other: &H) -> bool {
+    one == other || planted!(same_agent one, other, ReentryByAgent)
+}
+
+/// Whether `lease` of the very resource keeps a request of `holder` out, and nobody has to be asked whether it
+/// still does: what [`acquire`] answers with [`Refusal::Held`] whatever else there is.
+pub(crate) fn bars<H: Holder>(
+    policy: &LeasePolicy,
+    lease: &Lease<H>,
+    holder: &H,
+    ttl: Option<Duration>,
+    now: Moment,
+) -> bool {
+    !same(&lease.holder, holder)
+        && !lease.lapsed(now)
+        && occupancy(lease).is_none()
+        && unopposed::<H>(policy, ttl, now).is_ok()
 }
 
 /// What a request gets where nothing is in its way: nothing that overlaps is held, and nobody waits.

@@ -16,7 +16,7 @@ mod release;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-pub(crate) use self::acquire::{Opening, unopposed};
+pub(crate) use self::acquire::{Opening, bars, unopposed};
 pub(crate) use self::bearer::{Bearer, Effect, shown};
 use crate::action::{Action, By, Scene, Seen};
 use crate::cell::{Cell, Lease};
@@ -235,12 +235,7 @@ impl<'a, H: Holder> Case<'a, H> {
     /// What must be asked about the holder of `lease` before anybody else may have it; `None` if its
     /// terms know no such proof.
     fn question(lease: &Lease<H>) -> Option<Question<H>> {
-        let proofs = lease.terms.ends_on();
-        let occupancy = match (proofs.process, proofs.session) {
-            (Some(proof), _) => proof,
-            (None, true) => ProcessProof::default(),
-            (None, false) => return None,
-        };
+        let occupancy = occupancy(lease)?;
         Some(Question::new(
             lease.holder.clone(),
             lease.token,
@@ -306,6 +301,17 @@ impl<'a, H: Holder> Site<'a, H> {
             ..Ending::new(self.key, lease, code, detail)
         };
         self.change(Own::End(ending))
+    }
+}
+
+/// What must be gone of the holder of `lease` before anybody else may have it; `None` if its terms know no
+/// such proof.
+fn occupancy<H>(lease: &Lease<H>) -> Option<ProcessProof> {
+    let proofs = lease.terms.ends_on();
+    match (proofs.process, proofs.session) {
+        (Some(proof), _) => Some(proof),
+        (None, true) => Some(ProcessProof::default()),
+        (None, false) => None,
     }
 }
 

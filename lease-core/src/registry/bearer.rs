@@ -271,7 +271,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             self.keep_alone(change, key, holder, turn);
         }
         if ends && !self.queue.is_empty() {
-            self.hand_on(key, turn);
+            self.hand_on(key, place, turn);
         }
         change
     }

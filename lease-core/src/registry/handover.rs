@@ -148,27 +148,44 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let Action::Acquire { holder, ttl } = action else {
             return refused(refusal);
         };
-        let deadline = match wait {
-            Wait::Forever => None,
-            Wait::Until(deadline) if deadline > self.latest => Some(deadline),
-            Wait::No | Wait::Until(_) => return refused(refusal),
-        };
-        if !refusal.waits() {
+        if !refusal.waits() || !self.may_wait(wait) {
             return refused(refusal);
         }
+        let (place, ttl) = (self.store.prepare(key), *ttl);
+        self.enqueue(place, key, Request { holder, ttl, wait })
+    }
+
+    /// Whether a request with `wait` has time to wait.
+    pub(super) fn may_wait(&self, wait: Wait) -> bool {
+        match wait {
+            Wait::No => false,
+            Wait::Until(deadline) => deadline > self.latest,
+            Wait::Forever => true,
+        }
+    }
+
+    /// Queues a request for `key`, whose place is `place`.
+    pub(super) fn enqueue(
+        &mut self,
+        place: u32,
+        key: &ResourceKey,
+        request: Request<'_, H>,
+    ) -> Step<H> {
         let waiter = Waiter {
             key: key.clone(),
-            holder: holder.clone(),
-            ttl: *ttl,
+            holder: request.holder.clone(),
+            ttl: request.ttl,
             since: self.latest,
-            deadline,
+            deadline: match request.wait {
+                Wait::Until(deadline) => Some(deadline),
+                Wait::No | Wait::Forever => None,
+            },
         };
-        let queued = waiter.clone();
         match self.queue.push(waiter, self.settled.len()) {
             Err(refusal) => refused(refusal),
             Ok(id) => {
-                self.store.add_waiter(key, id);
-                self.report(Code::Queued, id, &queued);
+                self.store.add_waiter(place, id);
+                self.report(Code::Queued, id, key, request.holder);
                 Step::Queued(id)
             }
         }
@@ -190,21 +207,22 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     }
 
     fn leave(&mut self, id: WaiterId, code: Code) -> Option<Waiter<H>> {
-        let waiter = self.queue.remove(id)?;
-        self.store.remove_waiter(&waiter.key, id);
-        self.report(code, id, &waiter);
+        let (waiter, _) = self.queue.remove(id)?;
+        let place = self.store.place(&waiter.key, None)?;
+        self.store.remove_waiter(place, id);
+        self.report(code, id, &waiter.key, &waiter.holder);
         Some(waiter)
     }
 
     /// Numbers and keeps what happened to a waiting request.
-    fn report(&mut self, code: Code, id: WaiterId, waiter: &Waiter<H>) {
+    fn report(&mut self, code: Code, id: WaiterId, key: &ResourceKey, holder: &H) {
         let change = self.number(code, None, Detail::Waiting { waiter: id });
         if !self.log.keeps_all() {
             return;
         }
         self.keep(Receipt {
-            resource: Some(waiter.key.clone()),
-            holder: Some(waiter.holder.clone()),
+            resource: Some(key.clone()),
+            holder: Some(holder.clone()),
             ..Receipt::new(change)
         });
     }
@@ -222,11 +240,16 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         });
     }
 
-    /// Hands on `key`, whose lease ended.
+    /// Hands on `key`, whose lease at `place` ended.
     #[inline(never)]
-    pub(super) fn hand_on(&mut self, key: &ResourceKey, turn: &mut Turn<'_>) {
+    pub(super) fn hand_on(&mut self, key: &ResourceKey, place: u32, turn: &mut Turn<'_>) {
         let mut causes = core::mem::take(&mut self.causes);
-        causes.push(Cause::Freed(key.clone()));
+        match self.store.next_alone(place, key) {
+            Some(id) if !planted!(NobodyIsServed) => {
+                self.serve_at(place, id, &mut causes, turn);
+            }
+            Some(_) | None => causes.push(Cause::Freed(key.clone())),
+        }
         self.serve_all(&mut causes, turn);
         causes.clear();
         causes.shrink_to(CAUSES);
@@ -312,32 +335,55 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         causes: &mut Vec<Cause<H>>,
         turn: &mut Turn<'_>,
     ) -> Option<ResourceKey> {
+        let key = self.queue.get(id)?.key.clone();
+        if let Some(place) = self.open_to(id, &key) {
+            return self.serve_at(place, id, causes, turn);
+        }
+        let granted = self.serve_by_plan(id, &key, causes, turn)?;
+        let place = self.store.place(&key, None)?;
+        self.answer(place, id, granted, causes)
+    }
+
+    /// Grants a waiting request that has nothing in its way, at the place of its key.
+    fn serve_at(
+        &mut self,
+        place: u32,
+        id: WaiterId,
+        causes: &mut Vec<Cause<H>>,
+        turn: &mut Turn<'_>,
+    ) -> Option<ResourceKey> {
+        // The id source is the caller's and may panic: until the commit the request still waits.
         let waiter = self.queue.get(id)?;
         let (key, holder, ttl) = (waiter.key.clone(), waiter.holder.clone(), waiter.ttl);
-        // The id source is the caller's and may panic: until the commit the request still waits.
-        let granted = match self.open_to(id, &key) {
-            Some(place) => {
-                let request = Request {
-                    holder: &holder,
-                    ttl,
-                    wait: Wait::No,
-                };
-                // Nobody has said anything about this grant.
-                let note = turn.note.take();
-                let granted = self.grant(place, &key, request, turn);
-                turn.note = note;
-                granted
-            }
-            None => self.serve_by_plan(id, &key, causes, turn)?,
+        let request = Request {
+            holder: &holder,
+            ttl,
+            wait: Wait::No,
         };
-        self.queue.remove(id);
-        self.store.remove_waiter(&key, id);
-        // Who left the queue with nothing lets others go.
-        causes.push(match granted {
-            Ok(_) => Cause::Holds(holder),
-            Err(_) => Cause::Freed(key.clone()),
-        });
+        // Nobody has said anything about this grant.
+        let note = turn.note.take();
+        let granted = self.grant(place, &key, request, turn);
+        turn.note = note;
+        self.answer(place, id, granted, causes)
+    }
+
+    /// Takes a request that is answered out of the queue, and answers what it was for if it was granted.
+    fn answer(
+        &mut self,
+        place: u32,
+        id: WaiterId,
+        granted: Result<(Grant, Change), Refusal<H>>,
+        causes: &mut Vec<Cause<H>>,
+    ) -> Option<ResourceKey> {
+        let (Waiter { key, holder, .. }, waits_for_more) = self.queue.remove(id)?;
+        self.store.remove_waiter(place, id);
         let served = granted.is_ok();
+        if !served {
+            // Who left the queue with nothing lets others go.
+            causes.push(Cause::Freed(key.clone()));
+        } else if waits_for_more {
+            causes.push(Cause::Holds(holder));
+        }
         self.settle(id, key.clone(), granted);
         served.then_some(key)
     }

@@ -125,14 +125,17 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
         Ok(id)
     }
 
-    pub(super) fn remove(&mut self, id: WaiterId) -> Option<Waiter<H>> {
+    /// Takes a request out, and says whether its holder waits for more.
+    pub(super) fn remove(&mut self, id: WaiterId) -> Option<(Waiter<H>, bool)> {
         let waiter = self.waiters.remove(id)?;
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, id));
         }
         let hash = self.hasher.hash_one(&waiter.holder);
         let is = |own: &Own<H>| own.holder == waiter.holder;
+        let mut more = false;
         if let Ok(mut entry) = self.by_holder.find_entry(hash, is) {
+            more = true;
             let own = entry.get_mut();
             if own.first != id {
                 own.others.remove(id);
@@ -140,13 +143,14 @@ impl<H: Holder, S: BuildHasher> Queue<H, S> {
                 own.others.remove(next);
                 own.first = next;
             } else {
+                more = false;
                 entry.remove();
             }
         }
         if self.by_holder.is_empty() {
             self.by_holder.shrink_to(FEW, |own| own.hash);
         }
-        Some(waiter)
+        Some((waiter, more))
     }
 
     /// The earliest request after `after`.

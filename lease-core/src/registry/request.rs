@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use super::{Asked, Registry, Step, Turn, refused};
 use crate::action::{Action, Call, Wait};
-use crate::cell::Lease;
+use crate::cell::{Cell, Lease};
 use crate::change::{Change, Detail};
-use crate::decision::{Opening, unopposed};
+use crate::decision::{Opening, bars, unopposed};
 use crate::holder::Holder;
 use crate::key::ResourceKey;
 use crate::outcome::Outcome;
@@ -71,6 +71,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 Ok((grant, change)) => return Step::Done(Outcome::Granted(grant, change)),
                 Err(refusal) => refused(refusal),
             }
+        } else if self.must_wait(place, &request) {
+            return self.enqueue(place, key, request);
         } else {
             let action = request.action();
             let asked = Asked {
@@ -84,6 +86,21 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         };
         self.store.prune(place);
         step
+    }
+
+    /// Whether a request for the key at `place` waits, whatever else there is: the lease there keeps it out.
+    fn must_wait(&self, place: u32, request: &Request<'_, H>) -> bool {
+        let lease = self.store.cell_at(Some(place)).and_then(Cell::lease);
+        lease.is_some_and(|lease| {
+            self.may_wait(request.wait)
+                && bars(
+                    &self.policy,
+                    lease,
+                    request.holder,
+                    request.ttl,
+                    self.latest,
+                )
+        })
     }
 
     /// Answers a request in an empty scene: the same decision as always, without a plan.

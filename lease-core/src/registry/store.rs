@@ -379,17 +379,30 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Whether nothing is held at `place`, above it or below it.
     pub(super) fn clear(&self, place: u32) -> bool {
+        let free = |node: &Node<H>| node.cell.lease.is_none();
         let Some(node) = self.node(place) else {
             return false;
         };
-        let mut above = node.parent;
-        while let Some(node) = self.node(above) {
-            if node.cell.lease.is_some() {
-                return false;
-            }
-            above = node.parent;
-        }
-        node.held_below == 0 && node.cell.lease.is_none()
+        node.held_below == 0 && free(node) && self.above(place).all(free)
+    }
+
+    /// Who is the first to wait for `key`, if it lies free at `place`, nothing that overlaps it is held, and
+    /// nobody waits for anything else that does.
+    pub(super) fn next_alone(&self, place: u32, key: &ResourceKey) -> Option<WaiterId> {
+        let node = self.node(place)?;
+        let first = node.next_waiter(None)?;
+        let alone = node.is(key.as_bytes())
+            && node.waiting_below == 0
+            && self.clear(place)
+            && !self.above(place).any(Node::is_waited_for);
+        alone.then_some(first)
+    }
+
+    /// The nodes above `place`, the nearest first.
+    fn above(&self, place: u32) -> impl Iterator<Item = &Node<H>> {
+        let parent = |node: &Node<H>| self.node(node.parent);
+        let first = self.node(place).and_then(parent);
+        core::iter::successors(first, move |node| self.node(node.parent))
     }
 
     /// Whether a lease at `key` or above it passes `test`; it is then in the way of all that overlaps
@@ -463,20 +476,16 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         Some(all)
     }
 
-    /// Notes that `waiter` waits for `key`.
-    pub(super) fn add_waiter(&mut self, key: &ResourceKey, waiter: WaiterId) {
-        let place = self.ensure(key);
+    /// Notes that `waiter` waits for the key at `place`.
+    pub(super) fn add_waiter(&mut self, place: u32, waiter: WaiterId) {
         if let Some(node) = self.node_mut(place) {
             node.waiters.get_or_insert_default().push(waiter, ());
         }
         self.climb(place, |above| &mut above.waiting_below, u32::saturating_add);
     }
 
-    /// Forgets that `waiter` waits for `key`.
-    pub(super) fn remove_waiter(&mut self, key: &ResourceKey, waiter: WaiterId) {
-        let Some(place) = self.find(key.as_bytes()) else {
-            return;
-        };
+    /// Forgets that `waiter` waits for the key at `place`.
+    pub(super) fn remove_waiter(&mut self, place: u32, waiter: WaiterId) {
         let line = self.node_mut(place).and_then(|node| node.waiters.as_mut());
         if line.and_then(|line| line.remove(waiter)).is_some() {
             self.climb(place, |above| &mut above.waiting_below, u32::saturating_sub);
@@ -622,8 +631,9 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             if node.is_waited_for()
                 && let Ok(key) = ResourceKey::new(node.text())
             {
+                let place = self.ensure(&key);
                 for waiter in node.waiting() {
-                    self.add_waiter(&key, waiter);
+                    self.add_waiter(place, waiter);
                 }
             }
             let cell = core::mem::replace(&mut node.cell, Cell::FREE);
