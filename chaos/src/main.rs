@@ -1,8 +1,9 @@
 //! The program behind `cargo xtask chaos`.
 //!
-//! Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 nothing could be run, or not all explored.
+//! Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 not all was run or explored.
 
 mod explore;
+mod interrupt;
 mod options;
 mod record;
 mod run;
@@ -12,6 +13,7 @@ mod terminal;
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use self::options::{Options, Plan};
 use self::record::Record;
@@ -21,11 +23,8 @@ use self::summary::Tally;
 const VIOLATED: u8 = 1;
 /// The arguments are wrong.
 const USAGE: u8 = 2;
-/// Nothing could be run.
-const NOTHING_RUN: u8 = 3;
-/// An exploration stopped at its limit.
-#[cfg(feature = "model")]
-const NOT_ALL: u8 = NOTHING_RUN;
+/// Nothing could be run, a run was interrupted, or an exploration stopped at its limit.
+const NOT_ALL: u8 = 3;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -70,22 +69,27 @@ fn start(options: &Options) -> ExitCode {
 
 /// Runs what was planned, and says what came of it.
 fn conclude(plan: &Plan, record: Option<Record>) -> ExitCode {
-    let runs = run::all(plan);
+    let called_off = match interrupt::listen() {
+        Ok(called_off) => called_off,
+        Err(problem) => return refuse(&format!("cannot listen to signals: {problem}")),
+    };
+    let runs = run::all(plan, called_off);
     let text = summary::text(plan, &runs);
     let written = record.map(|record| record.write(plan, &runs)).transpose();
     let printed = io::stdout().write_all(text.as_bytes());
     if let Err(problem) = written {
         return refuse(&problem.to_string());
     }
-    ExitCode::from(code(Tally::of(&runs), printed.is_ok()))
+    let is_whole = !called_off.load(Ordering::Relaxed);
+    ExitCode::from(code(Tally::of(&runs), is_whole, printed.is_ok()))
 }
 
 /// What the shell is told.
-const fn code(tally: Tally, printed: bool) -> u8 {
+const fn code(tally: Tally, is_whole: bool, printed: bool) -> u8 {
     if tally.failed > 0 {
         VIOLATED
-    } else if tally.passed == 0 {
-        NOTHING_RUN
+    } else if tally.passed == 0 || !is_whole {
+        NOT_ALL
     } else if printed {
         0
     } else {
@@ -111,7 +115,7 @@ mod tests {
             failed,
             not_run,
         };
-        assert_eq!(code(tally, true), expected);
+        assert_eq!(code(tally, true, true), expected);
     }
 
     #[test]
@@ -120,12 +124,13 @@ mod tests {
         check([1, 0, 5], 0);
         check([5, 1, 5], VIOLATED);
         check([0, 1, 0], VIOLATED);
-        check([0, 0, 5], NOTHING_RUN);
-        check([0, 0, 0], NOTHING_RUN);
+        check([0, 0, 5], NOT_ALL);
+        check([0, 0, 0], NOT_ALL);
         let tally = Tally {
             passed: 1,
             ..Tally::default()
         };
-        assert_eq!(code(tally, false), VIOLATED);
+        assert_eq!(code(tally, true, false), VIOLATED);
+        assert_eq!(code(tally, false, true), NOT_ALL, "it was interrupted");
     }
 }

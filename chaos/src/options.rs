@@ -24,7 +24,7 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     name = "chaos",
     bin_name = "cargo xtask chaos",
     version,
-    after_help = "Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 nothing could be run, or not all explored."
+    after_help = "Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 not all was run or explored: nothing of it is allowed here, it was interrupted, or came to its limit."
 )]
 pub(crate) struct Options {
     /// Which suite to run

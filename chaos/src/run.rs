@@ -1,6 +1,7 @@
 //! Runs the planned scenarios, one after the other, and shares out the time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chaos::clock::{Deadline, Stopwatch};
@@ -21,10 +22,14 @@ pub(crate) struct Run {
 /// The least that a scenario without seeds gets: it ends by itself, and this is for one that hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs everything, and shows how far it has come.
-pub(crate) fn all(plan: &Plan) -> Vec<Run> {
+/// What a scenario needed that was not run to its end because the run was called off.
+const TIME: &str = "time";
+
+/// Runs everything, and shows how far it has come. Once it is called off, the scenario that runs is ended,
+/// and what it saw of its broken end does not count; the others are not begun.
+pub(crate) fn all(plan: &Plan, called_off: &'static AtomicBool) -> Vec<Run> {
     let terminal = Terminal::new();
-    let deadline = Deadline::within(plan.time);
+    let deadline = Deadline::within(plan.time).unless(called_off);
     let count = plan.scenarios.len();
     terminal.line(&format!("chaos: {count} scenarios, seed {}", plan.seed));
     let mut seeded = plan
@@ -42,14 +47,22 @@ pub(crate) fn all(plan: &Plan) -> Vec<Run> {
         } else {
             left.max(PATIENCE)
         };
+        let until = deadline.another(share);
         terminal.begin(&format!(
             "[{}/{count}] {}",
             number.saturating_add(1),
             scenario.name
         ));
-        let context = Context::new(plan.seed, plan.seeds, Deadline::within(share), &terminal);
+        let context = Context::new(plan.seed, plan.seeds, until, &terminal);
         let watch = Stopwatch::start();
-        let report = run(scenario, &context);
+        let is_off = || called_off.load(Ordering::Relaxed);
+        let mut report = Report::not_run(TIME, "the run was interrupted");
+        if !is_off() {
+            let ended = run(scenario, &context);
+            if !is_off() {
+                report = ended;
+            }
+        }
         let run = Run {
             scenario: *scenario,
             report,

@@ -79,14 +79,16 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, Problem> {
 
 /// Waits until something can be read, or the other side is gone. `false` at the deadline.
 pub(crate) fn readable(from: impl AsFd, deadline: Deadline) -> rustix::io::Result<bool> {
+    /// How late it may be seen that a deadline was called off.
+    const LOOK_UP: Timespec = Timespec {
+        tv_sec: 0,
+        tv_nsec: 100_000_000,
+    };
     loop {
-        let span = Timespec::try_from(deadline.remaining()).unwrap_or(Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        });
+        let left = Timespec::try_from(deadline.remaining()).unwrap_or(LOOK_UP);
         let mut fds = [PollFd::new(&from, PollFlags::IN)];
-        match poll(&mut fds, Some(&span)) {
-            Err(Errno::INTR) if !deadline.has_passed() => {}
+        match poll(&mut fds, Some(&left.min(LOOK_UP))) {
+            Err(Errno::INTR) | Ok(0) if !deadline.has_passed() => {}
             Err(errno) => return Err(errno),
             Ok(count) => return Ok(count > 0),
         }

@@ -13,7 +13,6 @@ use super::storm;
 use super::world::World;
 #[cfg(feature = "sqlite")]
 use super::write_lock;
-use crate::clock::Deadline;
 use crate::scenario::{Context, Report, Scenario, Suite};
 
 /// Tells a story in its namespaces.
@@ -74,10 +73,16 @@ tales! {
 ///
 /// For callers that are not that program themselves.
 ///
-/// A scenario is short, so it is told to its end whatever the time of the run is; one that hangs is
-/// ended and has failed.
+/// A scenario is short, so it is told to its end whatever the time of the run is, unless the run is called
+/// off; one that hangs is ended and has failed.
 pub fn run_by(program: &Path, name: &str, context: &Context<'_>) -> Report {
-    tell(program, name, context.seed, Deadline::within(LONGEST)).judge()
+    tell(
+        program,
+        name,
+        context.seed,
+        context.deadline.another(LONGEST),
+    )
+    .judge()
 }
 
 /// The longest that one scenario may take: many times what the slowest one does.

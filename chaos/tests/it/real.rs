@@ -11,6 +11,7 @@ use std::time::Duration;
 use chaos::clock::Deadline;
 use chaos::real::run_by;
 use chaos::scenario::{Context, Judgement, Report};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Runs a scenario, which must pass; `None` if this machine does not allow it.
 #[track_caller]
@@ -221,6 +222,7 @@ fn tokens_of_an_authority_that_was_killed_are_refused_for_ever() {
 }
 
 /// A folder for one test.
+#[derive(Debug)]
 struct Folder(PathBuf);
 
 impl Folder {
@@ -278,6 +280,57 @@ fn killing_the_launcher_ends_every_process_of_a_scenario() {
         "{} are left",
         folder.processes()
     );
+}
+
+#[test]
+fn a_run_that_is_interrupted_leaves_no_process_and_no_folder_and_says_what_it_did_not_do() {
+    let test =
+        "a_run_that_is_interrupted_leaves_no_process_and_no_folder_and_says_what_it_did_not_do";
+    for signal in [Signal::INT, Signal::TERM] {
+        let folder = Folder::new();
+        let record = folder.0.join("run.json");
+        let mut run = Command::new(env!("CARGO_BIN_EXE_chaos"))
+            .args([
+                "--scenario",
+                "real-kill-storm",
+                "--scenario",
+                "sim-sessions",
+            ])
+            .args(["--time", "60s", "--json"])
+            .arg(&record)
+            .env("TMPDIR", &folder.0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // The launcher, the first process in the namespaces, the authority and at least one writer: with
+        // the run itself, whose arguments name the record.
+        if !comes_to(|| ended(&mut run) || folder.processes() >= 5) || ended(&mut run) {
+            let output = run.wait_with_output().unwrap();
+            let words = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(words.contains("not run"), "{words}");
+            return not_run(test, "user-namespaces", words.trim());
+        }
+        let pid = Pid::from_child(&run);
+        for _twice in 0..2 {
+            kill_process(pid, signal).unwrap();
+        }
+        let output = run.wait_with_output().unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{told}");
+        assert!(
+            told.ends_with("chaos: 2 scenarios, 0 passed, 0 failed, 2 not run\n"),
+            "{told}"
+        );
+        let record = std::fs::read_to_string(&record).unwrap();
+        assert_eq!(record.matches("the run was interrupted").count(), 2);
+        assert_eq!(folder.processes(), 0);
+        assert_eq!(
+            std::fs::read_dir(&folder.0).unwrap().count(),
+            1,
+            "{folder:?}"
+        );
+    }
 }
 
 /// Runs one scenario from the command line and returns its exit code and what it told.
