@@ -299,3 +299,118 @@ fn a_writer_that_may_pass_the_first_request_of_another_still_waits_behind_the_se
         refusal => panic!("not behind: {refusal:?}"),
     }
 }
+
+/// Who was served since the last look.
+fn served(rig: &mut Rig) -> Vec<WaiterId> {
+    core::iter::from_fn(|| rig.settled())
+        .map(|settled| settled.waiter)
+        .collect()
+}
+
+#[test]
+fn answers_are_taken_in_the_order_of_the_requests() {
+    let mut rig = Rig::sessions();
+    let names = ["a", "b", "c", "d"];
+    let held = names.map(|name| rig.granted(name, &mcp()).at);
+    let waiting = names.map(|name| rig.queue(name, &inp(), Wait::Forever));
+    for at in [2, 0, 3, 1] {
+        rig.release(names[at], held[at]).change();
+    }
+    // One from between the others, and the first, are taken back before they are taken.
+    assert!(rig.cancel(waiting[2]) && rig.cancel(waiting[0]));
+    assert!(!rig.cancel(waiting[2]));
+    assert_eq!(rig.registry.held(), 2);
+    assert_eq!(served(&mut rig), [waiting[1], waiting[3]]);
+    assert!(!rig.cancel(waiting[1]));
+}
+
+#[test]
+fn those_who_leave_from_between_change_nobodys_turn() {
+    let mut rig = Rig::sessions();
+    let mut at = rig.granted("k", &mcp()).at;
+    let mut waiting: Vec<_> = (0..400)
+        .map(|n| rig.queue("k", &who("ag", &format!("s-{n}")), Wait::Forever))
+        .collect();
+    let leaves = |n: usize| (3..390).contains(&n) && !n.is_multiple_of(40);
+    for (n, waiter) in waiting.iter().enumerate().filter(|(n, _)| leaves(*n)) {
+        assert!(rig.cancel(*waiter), "{n}");
+        assert!(!rig.cancel(*waiter), "{n}");
+    }
+    waiting = (0..400)
+        .filter(|n| !leaves(*n))
+        .map(|n| waiting[n])
+        .collect();
+    assert_eq!(rig.registry.waiting(), waiting.len());
+    for (n, waiter) in waiting.into_iter().enumerate() {
+        if n == 5 {
+            // Those who come meanwhile come last.
+            rig.queue("k", &oth(), Wait::Forever);
+        }
+        rig.release("k", at).change();
+        let settled = rig.settled().expect("somebody waits");
+        assert_eq!(settled.waiter, waiter);
+        at = settled.outcome.expect("it is granted").0.at;
+    }
+    assert_eq!(rig.registry.waiting(), 1);
+    rig.release("k", at).change();
+    assert_eq!(rig.settled().map(|last| last.resource), Some(key("k")));
+}
+
+#[test]
+fn a_writers_requests_are_its_own_whichever_of_them_leaves() {
+    let mut rig = Rig::sessions();
+    for name in ["a", "b", "c", "d", "e"] {
+        rig.holds(name, &mcp());
+    }
+    let waiting = ["a", "b", "c", "d", "e"].map(|name| rig.queue(name, &inp(), Wait::Forever));
+    let other = rig.queue("e", &oth(), Wait::Forever);
+    assert!(rig.cancel(waiting[2]) && rig.cancel(waiting[0]) && rig.cancel(waiting[4]));
+    rig.disconnect(&inp());
+    assert_eq!(served(&mut rig), [waiting[1], waiting[3]]);
+    assert_eq!(rig.registry.waiting(), 1);
+    rig.disconnect(&mcp());
+    assert_eq!(served(&mut rig), [other]);
+}
+
+#[test]
+fn who_becomes_holder_of_a_key_alone_goes_on_with_its_other_requests_for_it() {
+    let mut rig = Rig::sessions();
+    let at = rig.granted("k", &mcp()).at;
+    let first = rig.queue("k", &inp(), Wait::Forever);
+    let behind = rig.queue("k", &oth(), Wait::Forever);
+    let second = rig.queue("k", &inp(), Wait::Forever);
+    let third = rig.queue("k", &inp(), Wait::Forever);
+    rig.release("k", at).change();
+    assert_eq!(served(&mut rig), [first, second, third]);
+    assert_eq!(rig.registry.waiting(), 1);
+    rig.disconnect(&inp());
+    assert_eq!(served(&mut rig), [behind]);
+}
+
+#[test]
+fn a_request_that_the_policy_would_not_grant_does_not_wait() {
+    let mut rig = Rig::sessions();
+    rig.holds("k", &mcp());
+    let action = Action::Acquire {
+        holder: inp(),
+        ttl: Some(Duration::from_millis(TTL_MS + 1)),
+    };
+    let step = rig.step(Some("k"), action, Wait::Forever);
+    let Step::Done(outcome) = step else {
+        panic!("it waits: {step:?}")
+    };
+    assert!(matches!(outcome.refusal(), Refusal::Ttl(_)));
+    assert_eq!(rig.registry.waiting(), 0);
+}
+
+#[test]
+fn what_a_writer_keeps_below_a_key_it_releases_keeps_others_from_it() {
+    let mut rig = Rig::sessions();
+    let whole = rig.granted("k", &mcp()).at;
+    let part = rig.granted("k/a", &mcp()).at;
+    let waiter = rig.queue("k", &inp(), Wait::Forever);
+    rig.release("k", whole).change();
+    assert_eq!(served(&mut rig), []);
+    rig.release("k/a", part).change();
+    assert_eq!(served(&mut rig), [waiter]);
+}
