@@ -13,7 +13,7 @@ use std::thread;
 use lease_core::{Clock as _, Moment};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::{Builder, Handle};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::clock::{Alarm, AlarmError, SystemClock};
 use crate::sys;
@@ -73,19 +73,42 @@ fn start() -> io::Result<Arc<Keeper>> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)?;
     let runtime = Builder::new_current_thread().enable_io().build()?;
+    let handle = runtime.handle().clone();
+    let unstarted = Unstarted(Some(runtime));
     let keeper = Arc::new(Keeper {
-        runtime: runtime.handle().clone(),
+        runtime: handle.clone(),
         timer: Arc::new(timer),
         table: Mutex::default(),
     });
-    let inside = runtime.enter();
+    let inside = handle.enter();
     let readable = sys::readable(Arc::clone(&keeper.timer))?;
     drop(inside);
     let kept = Arc::clone(&keeper);
     thread::Builder::new()
         .name("lease-keeper".to_owned())
-        .spawn(move || runtime.block_on(ring(kept, readable)))?;
+        .spawn(move || unstarted.run(ring(kept, readable)))?;
     Ok(keeper)
+}
+
+/// The keeper's runtime, until its thread has it.
+///
+/// Where that never comes it ends inside the runtime of whoever wanted an alarm, which nothing may block.
+struct Unstarted(Option<Runtime>);
+
+impl Unstarted {
+    fn run(mut self, task: impl Future<Output = ()>) {
+        if let Some(runtime) = self.0.take() {
+            runtime.block_on(task);
+        }
+    }
+}
+
+impl Drop for Unstarted {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Rings as long as the process runs.

@@ -2,6 +2,9 @@
 
 #[cfg(test)]
 mod again;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod bare;
 #[cfg(test)]
 mod cancel;
 #[cfg(test)]
