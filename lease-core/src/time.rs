@@ -44,7 +44,8 @@ impl Moment {
     /// Saturating is safe for a deadline: a term may seem to end later, never earlier.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        let seconds = span.as_secs().saturating_mul(1_000_000_000);
+        let nanos = seconds.saturating_add(u64::from(span.subsec_nanos()));
         Self(self.0.saturating_add(nanos))
     }
 

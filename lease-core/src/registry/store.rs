@@ -259,7 +259,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// The place that `at` hints at, if `key` is held there under that token.
     #[inline]
     pub(super) fn hinted(&self, key: &ResourceKey, at: At) -> Option<u32> {
-        let place = at.slot.get()?;
+        // Without a hint nothing is found there.
+        let place = at.slot.get().unwrap_or(NONE);
         let node = self.node(place)?;
         let same = node.cell.lease()?.token == at.token && node.is_held(key);
         same.then_some(place)

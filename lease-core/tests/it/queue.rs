@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use lease_core::{
-    Action, Code, Evidence, LeasePolicy, Provenance, Question, Refusal, SessionHolder, Step,
-    Verdict, Wait, WaiterId,
+    Action, Code, Evidence, LeasePolicy, Outcome, Provenance, Question, Refusal, SessionHolder,
+    Step, Verdict, Wait, WaiterId,
 };
 
 use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, key, mcp, ms, oth, who};
@@ -65,6 +65,21 @@ fn a_lease_that_is_over_and_not_swept_yet_keeps_nobody_from_a_hand_over() {
     assert!(rig.registry.lease(&key("k/sub")).is_none());
     let codes = rig.receipts.iter().rev().take(2).map(|r| r.change.code);
     assert!(codes.eq([Code::Adopted, Code::Reclaimed]));
+}
+
+#[test]
+fn nobody_waits_for_a_lease_that_is_over_and_not_swept_yet() {
+    let mut rig = Rig::sessions();
+    fill_one_sweep(&mut rig);
+    rig.holds("k", &mcp());
+    let action = Action::Acquire {
+        holder: inp(),
+        ttl: None,
+    };
+    let step = rig
+        .at(T0 + TTL_MS + 1)
+        .step(Some("k"), action, Wait::Forever);
+    assert!(matches!(step, Step::Done(Outcome::Granted(..))), "{step:?}");
 }
 
 #[test]
