@@ -12,6 +12,12 @@ mod needs;
 mod not_run;
 mod problem;
 mod proof;
+#[cfg(test)]
+#[expect(
+    dead_code,
+    reason = "what the test programs of the crates call is not called here"
+)]
+mod rig;
 mod say;
 mod test;
 mod tidy;

@@ -94,6 +94,7 @@ fn count(length: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rig;
 
     fn zombie() -> NotRun {
         NotRun::parse("NOT RUN: live::zombie_is_dead: pid-namespaces: clone3: EPERM")
@@ -110,15 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_read_and_a_missing_one_is_a_problem() {
+    fn what_the_rigs_say_is_read_and_a_missing_file_is_a_problem() {
         let workspace = crate::workspace::Workspace::empty("not-run");
         let file = workspace.root().join("file");
         let missing = read(&file);
-        fs::write(
-            &file,
-            "NOT RUN: live::zombie_is_dead: pid-namespaces: clone3: EPERM\n",
-        )
-        .unwrap();
+        let said = rig::line("live::zombie_is_dead", "pid-namespaces", "clone3: EPERM");
+        rig::append(&file, &said);
+        rig::append(&file, &said);
         let checks = read(&file);
         fs::remove_dir_all(workspace.root()).unwrap();
         assert!(missing.is_err());

@@ -8,6 +8,10 @@ mod command;
 mod conformance;
 #[cfg(test)]
 mod model;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+#[path = "../../../xtask/src/rig.rs"]
+mod not_run;
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]

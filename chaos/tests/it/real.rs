@@ -3,7 +3,6 @@
 #![cfg(target_os = "linux")]
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -28,20 +27,8 @@ fn passes(test: &str, scenario: &str) -> Option<Report> {
     }
 }
 
-/// Says that this machine does not allow a check. It is counted, and never passes for a success.
-#[expect(clippy::print_stderr, reason = "people read it")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the runner names the file by the environment"
-)]
 fn not_run(test: &str, need: &str, reason: &str) {
-    let line = format!("NOT RUN: real::{test}: {need}: {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.create(true).append(true).open(path).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
-    }
+    crate::not_run::not_run(&format!("real::{test}"), need, reason);
 }
 
 fn receipts(report: &Report) -> String {

@@ -36,6 +36,10 @@ mod jump;
 mod liveness;
 #[cfg(test)]
 mod loss;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+#[path = "../../../xtask/src/rig.rs"]
+mod not_run;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]

@@ -14,6 +14,9 @@ use lease_core::{
     OpId, Outcome, PolicyError, Receipt, Refusal, ResourceKey, Wait,
 };
 
+#[cfg(target_os = "linux")]
+pub(crate) use crate::not_run::not_run;
+
 pub(crate) const T0: u64 = 1_000_000;
 pub(crate) const KEY: &str = "/app/viewport";
 pub(crate) const TTL: Duration = Duration::from_secs(30);
@@ -138,25 +141,6 @@ pub(crate) fn conflict(
 
 pub(crate) fn generation(guard: &LeaseGuard) -> u64 {
     guard.token().generation.get()
-}
-
-/// Says that this machine does not allow a check. It is counted, and never passes for a success.
-#[cfg(target_os = "linux")]
-#[expect(clippy::print_stderr, reason = "people read it")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the runner names the file by the environment"
-)]
-pub(crate) fn not_run(test: &str, need: &str, reason: &str) {
-    use std::io::Write as _;
-
-    let line = format!("NOT RUN: {test}: {need}: {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.create(true).append(true).open(path).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
-    }
 }
 
 /// What a test has told its child by the environment.

@@ -15,6 +15,10 @@ mod everything;
 mod export;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
+#[path = "../../../xtask/src/rig.rs"]
+mod not_run;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod otlp;
 #[cfg(target_os = "linux")]
 #[cfg(test)]

@@ -14,6 +14,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
+pub(crate) use crate::not_run::not_run;
+
 /// The bound of every wait for another thread or process.
 pub(crate) const SOON: Duration = Duration::from_secs(10);
 
@@ -59,24 +61,6 @@ pub(crate) fn took<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let done = work();
     (done, start.elapsed())
-}
-
-/// Says that this machine does not allow a check. It is counted, and never passes for a success.
-#[expect(clippy::print_stderr, reason = "people read it")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the runner names the file by the environment"
-)]
-pub(crate) fn not_run(test: &str, need: &str, reason: &str) {
-    use std::io::Write as _;
-
-    let line = format!("NOT RUN: {test}: {need}: {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.create(true).append(true).open(path).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
-    }
 }
 
 /// A collector of another project that prints what it is sent.

@@ -43,6 +43,10 @@ mod live;
 mod namespaces;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
+#[path = "../../../xtask/src/rig.rs"]
+mod not_run;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod obscured;
 #[cfg(test)]
 mod observing;

@@ -1,13 +1,13 @@
 //! Verdicts by name, kernels with and without something, and namespaces of a test's own.
 
 #[cfg(target_os = "linux")]
-use std::io::Write as _;
-
-#[cfg(target_os = "linux")]
 use lease_core::Locality;
 use lease_core::Verdict;
 #[cfg(target_os = "linux")]
 use lease_procfs::{Kernel, ProcFs, ProcLiveness, ProcessIdentity};
+
+#[cfg(target_os = "linux")]
+pub(crate) use crate::not_run::not_run;
 
 /// Renders a verdict as `dead: exited`.
 pub(crate) fn shown(verdict: &Verdict) -> String {
@@ -43,23 +43,6 @@ impl Kernels {
 
     pub(crate) const fn each(&self) -> [&ProcFs; 3] {
         [&self.pidfs, &self.pidfd, &self.stat]
-    }
-}
-
-/// Says that this machine does not allow a check. It is counted, and never passes for a success.
-#[cfg(target_os = "linux")]
-#[expect(clippy::print_stderr, reason = "people read it")]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the runner names the file by the environment"
-)]
-pub(crate) fn not_run(test: &str, need: &str, reason: &str) {
-    let line = format!("NOT RUN: {test}: {need}: {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.create(true).append(true).open(path).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
     }
 }
 

@@ -6,6 +6,9 @@ mod calls;
 #[cfg(test)]
 mod child;
 #[cfg(test)]
+#[path = "../../../xtask/src/rig.rs"]
+mod not_run;
+#[cfg(test)]
 #[path = "../it/place.rs"]
 mod place;
 #[cfg(test)]

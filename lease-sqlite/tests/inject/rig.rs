@@ -10,9 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
+use crate::not_run::not_run;
 pub(crate) use crate::place::Place;
 pub(crate) use crate::told::answer;
-use crate::told::{BOUND, Told, not_run, this_program};
+use crate::told::{BOUND, Told, this_program};
 
 const CHILD: &str = "LEASE_SQLITE_TEST_INJECT";
 

@@ -12,6 +12,9 @@ mod legacy;
 #[cfg(test)]
 mod node;
 #[cfg(test)]
+#[path = "../../../xtask/src/rig.rs"]
+mod not_run;
+#[cfg(test)]
 mod oracle;
 #[cfg(test)]
 #[path = "../it/patience.rs"]

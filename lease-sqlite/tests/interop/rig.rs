@@ -14,10 +14,11 @@ use std::time::Duration;
 /// Longer than many rounds take, shorter than the runner's patience.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(50);
 
+use crate::not_run::not_run;
 pub(crate) use crate::patience::until;
 pub(crate) use crate::place::Place;
 pub(crate) use crate::told::answer;
-use crate::told::{Told, not_run, this_program};
+use crate::told::{Told, this_program};
 
 const ORDERS: &str = "LEASE_SQLITE_INTEROP_DATABASE";
 

@@ -39,6 +39,9 @@ mod mutex;
 #[cfg(test)]
 mod nobody;
 #[cfg(test)]
+#[path = "../../../xtask/src/rig.rs"]
+mod not_run;
+#[cfg(test)]
 mod notebook;
 #[cfg(test)]
 #[path = "../../examples/notebook/notes.rs"]

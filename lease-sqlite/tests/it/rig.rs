@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use lease_sqlite::{AcquireError, Hold, LockOptions, Timing, WaitBudget, WriteLock};
 
+pub(crate) use crate::not_run::not_run;
 pub(crate) use crate::patience::until;
 pub(crate) use crate::place::Place;
-pub(crate) use crate::told::{BOUND, answer, not_run};
+pub(crate) use crate::told::{BOUND, answer};
 use crate::told::{ORDERLY, Told, this_program};
 
 const ORDERS: &str = "LEASE_SQLITE_TEST_DATABASE";

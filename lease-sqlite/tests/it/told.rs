@@ -2,14 +2,8 @@
 //!
 //! It is the test program run again with one test, or a program in another language. Orders go in by lines, and
 //! answers come out by lines.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::print_stderr,
-    clippy::print_stdout,
-    reason = "tests meet the machine here"
-)]
+#![expect(clippy::print_stdout, reason = "answers come out by lines")]
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -112,15 +106,4 @@ pub(crate) const ORDERLY: [&str; 3] = ["--exact", "child::obeys_orders", "--noca
 /// Answers the one who gave the order.
 pub(crate) fn answer(text: &str) {
     println!("{MARK}{text}");
-}
-
-/// Says that this machine does not allow a check. It is counted, and never passes for a success.
-pub(crate) fn not_run(test: &str, need: &str, reason: &str) {
-    let line = format!("NOT RUN: {test}: {need}: {reason}\n");
-    eprint!("{line}");
-    if let Some(path) = std::env::var_os("LEASE_NOT_RUN_FILE") {
-        let mut options = fs::OpenOptions::new();
-        let mut file = options.create(true).append(true).open(path).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
-    }
 }
