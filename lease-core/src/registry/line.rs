@@ -85,3 +85,32 @@ impl<T> Line<T> {
         places.filter_map(|(id, value)| Some((*id, value.as_ref()?)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Line, ROOM};
+    use crate::action::WaiterId;
+
+    #[test]
+    fn the_places_of_those_who_left_from_between_are_given_up() {
+        let mut line = Line::new();
+        line.push(WaiterId(0), 'a');
+        for id in 1..1_000 {
+            line.push(WaiterId(id), 'b');
+            assert_eq!(line.remove(WaiterId(id)), Some('b'));
+        }
+        assert_eq!((line.len(), line.next(None)), (1, Some(WaiterId(0))));
+        assert!(line.places.capacity() <= 2 * ROOM);
+    }
+
+    #[test]
+    fn room_for_many_is_given_back() {
+        let mut line = Line::new();
+        (0..10_000).for_each(|id| line.push(WaiterId(id), id));
+        for id in 0..9_999 {
+            assert_eq!(line.remove(WaiterId(id)), Some(id));
+        }
+        assert_eq!((line.len(), line.get(WaiterId(9_999))), (1, Some(&9_999)));
+        assert!(line.places.capacity() <= 2 * ROOM);
+    }
+}

@@ -52,3 +52,29 @@ impl<H> Answers<H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Answers;
+    use crate::action::WaiterId;
+    use crate::refusal::Refusal;
+    use crate::registry::Settled;
+
+    #[test]
+    fn every_answer_counts_until_it_is_taken() {
+        let mut answers = Answers::<()>::new();
+        for (count, id) in [3, 1, 4, 2].into_iter().enumerate() {
+            assert_eq!(answers.len(), count);
+            answers.put(Settled {
+                waiter: WaiterId(id),
+                resource: "k".parse().unwrap(),
+                outcome: Err(Refusal::Required),
+            });
+        }
+        assert!(answers.take(WaiterId(3)).is_some() && answers.take(WaiterId(3)).is_none());
+        assert_eq!(answers.len(), 3);
+        let taken = core::iter::from_fn(|| answers.take_first());
+        assert!(taken.map(|one| one.waiter.order()).eq([1, 2, 4]));
+        assert_eq!(answers.len(), 0);
+    }
+}
