@@ -113,24 +113,29 @@ impl<H: Holder> Hold<H> {
         })
     }
 
-    /// Becomes the hold of another lease of the same session. Nobody else has it.
+    /// Becomes the hold of another lease. Nobody else has it. Answers the session of the last one, if that is another,
+    /// to be dropped outside of locks.
     pub(crate) fn serve_again(
         &mut self,
+        session: &Arc<Shared<H>>,
         key: &ResourceKey,
         room: usize,
         (at, change): (At, &Change),
-    ) {
+    ) -> Option<Arc<Shared<H>>> {
+        let before = (!Arc::ptr_eq(&self.session, session))
+            .then(|| core::mem::replace(&mut self.session, Arc::clone(session)));
         if self.key != *key {
             self.key = key.clone();
         }
         self.room = room;
         self.at = at;
         self.since = change.at;
-        self.seat = Seat::new();
+        self.seat.serve_again();
         self.warned = AtomicBool::new(false);
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         *state = HoldState::default();
         state.begin(at, change);
+        before
     }
 
     pub(crate) fn front(&self) -> &Arc<Front<H>> {

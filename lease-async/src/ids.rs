@@ -1,6 +1,6 @@
 //! Random numbers: session ids, lease ids, operation ids.
 
-use std::sync::{Mutex, PoisonError};
+use std::cell::RefCell;
 
 use lease_core::{AuthorityId, LeaseId, OpId};
 
@@ -16,11 +16,16 @@ fn random() -> Result<[u8; 16], AuthorityError> {
     }
 }
 
-/// Random numbers in stock, for ids that are drawn all the time and need not be secret.
-static STOCK: Mutex<Stock> = Mutex::new(Stock {
-    bytes: [0; STOCK_BYTES],
-    left: 0,
-});
+thread_local! {
+    /// Random numbers in stock, for ids that are drawn all the time and need not be secret. Each thread has its own:
+    /// it has nothing to wait for.
+    static STOCK: RefCell<Stock> = const {
+        RefCell::new(Stock {
+            bytes: [0; STOCK_BYTES],
+            left: 0,
+        })
+    };
+}
 
 const STOCK_BYTES: usize = 4_096;
 
@@ -29,21 +34,34 @@ struct Stock {
     left: usize,
 }
 
+impl Stock {
+    #[inline]
+    fn draw(&mut self) -> Result<[u8; 16], AuthorityError> {
+        if self.left < 16 {
+            self.fill()?;
+        }
+        self.left = self.left.saturating_sub(16);
+        let taken = self.bytes.get(self.left..).and_then(<[u8]>::first_chunk);
+        match taken {
+            Some(bytes) => Ok(*bytes),
+            None => random(),
+        }
+    }
+
+    #[cold]
+    fn fill(&mut self) -> Result<(), AuthorityError> {
+        let filled = getrandom::fill(&mut self.bytes);
+        filled.map_err(|error| AuthorityError::Unreachable(error.to_string().into()))?;
+        self.left = STOCK_BYTES;
+        Ok(())
+    }
+}
+
 /// One system call fills it for many ids. A token is told by its generation too, so it is no matter that a
 /// forked child has the same stock.
+#[inline]
 fn stocked() -> Result<[u8; 16], AuthorityError> {
-    let mut stock = STOCK.lock().unwrap_or_else(PoisonError::into_inner);
-    if stock.left < 16 {
-        let filled = getrandom::fill(&mut stock.bytes);
-        filled.map_err(|error| AuthorityError::Unreachable(error.to_string().into()))?;
-        stock.left = STOCK_BYTES;
-    }
-    stock.left = stock.left.saturating_sub(16);
-    let taken = stock.bytes.get(stock.left..).and_then(<[u8]>::first_chunk);
-    match taken {
-        Some(bytes) => Ok(*bytes),
-        None => random(),
-    }
+    STOCK.with_borrow_mut(Stock::draw)
 }
 
 /// Draws the id of one operation.

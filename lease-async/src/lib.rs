@@ -47,6 +47,10 @@
 //! [`Leases`], [`Session`], [`LeaseGuard`], [`Operation`]; for a backend [`Authority`], then `memory/mod.rs`.
 
 mod acquire;
+mod atomic {
+    //! What of the shared memory `orders/` replaces, to see every order of threads.
+    pub(crate) use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+}
 mod authority;
 mod clock;
 #[cfg(all(feature = "procfs", target_os = "linux"))]

@@ -2,32 +2,48 @@
 //!
 //! `orders/` runs it, with the rooms, in every order of threads. The rules are those of [`crate::table`].
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use core::task::Waker;
 use std::collections::BTreeMap;
 
 use lease_core::{Generation, ResourceKey};
 
+use crate::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::rooms::{Rooms, Sitter};
 
-/// What the table and its rooms know of a hold. Changed only with the table locked, so no order is needed.
-#[derive(Debug)]
+/// What the table and its rooms know of a hold. Changed only with the table locked, so no order is needed; but for the
+/// stage, which a release that is over may set without it.
+#[derive(Debug, Default)]
 pub(crate) struct Seat {
     guards: AtomicUsize,
-    /// The number of the release under way, or none.
+    stage: AtomicU8,
+    /// The number of the release under way.
     release: AtomicU64,
     /// Where it stands in the row of its session.
     place: AtomicUsize,
 }
 
-/// The number of no release.
-const NONE: u64 = 0;
+/// How far a lease is in its life, as its seat knows.
+mod stage {
+    /// It is held, or left as it is.
+    pub(super) const HELD: u8 = 0;
+    /// It is being released. Who does that may say without the table that it is over.
+    pub(super) const RELEASING: u8 = 1;
+    /// It is being released, and the end of that is to be told.
+    pub(super) const WATCHED: u8 = 2;
+    /// It is over, and the table has not taken note yet.
+    pub(super) const OVER: u8 = 3;
+    /// It is over, and the seat may serve another lease.
+    pub(super) const VACANT: u8 = 4;
+}
 
 /// The holds of one front, and who comes and goes.
 pub(crate) struct Order<T> {
     pub(crate) rooms: Rooms<T>,
     /// How many leases have ended for which somebody asked then.
     ends: u64,
+    /// The seat, by its room and its lease, that was left last: the only one that may be over unnoted, or vacant.
+    /// Mostly the next request is for the same resource, and finds its room and its seat as they were.
+    parked: Option<(usize, Generation)>,
     /// How many releases were begun.
     releases: u64,
     /// Those who stand behind releases that are not over, in the order in which they came.
@@ -68,21 +84,25 @@ pub(crate) enum Entry<T> {
 }
 
 /// What became of a lease when a guard of it went.
-pub(crate) enum Leave<G> {
+pub(crate) enum Leave<T, G> {
     /// It stays as it is. These are to be woken outside the lock.
     Stays(Vec<Waker>),
-    /// It is to be released.
-    Release(G),
+    /// It is to be released. A hold that has no seat any more is to be dropped outside the lock.
+    Release(G, Option<T>),
 }
 
 impl Seat {
     /// Has one guard.
-    pub(crate) const fn new() -> Self {
-        Self {
-            guards: AtomicUsize::new(1),
-            release: AtomicU64::new(NONE),
-            place: AtomicUsize::new(0),
-        }
+    pub(crate) fn new() -> Self {
+        let seat = Self::default();
+        seat.set_guards(1);
+        seat
+    }
+
+    /// Has one guard of another lease, at the same place.
+    pub(crate) fn serve_again(&self) {
+        self.set_guards(1);
+        self.set(stage::HELD);
     }
 
     pub(crate) fn guards(&self) -> usize {
@@ -100,12 +120,40 @@ impl Seat {
         left
     }
 
-    fn release(&self) -> u64 {
-        self.release.load(Ordering::Relaxed)
+    fn stage(&self) -> u8 {
+        self.stage.load(Ordering::Acquire)
+    }
+
+    fn set(&self, stage: u8) {
+        self.stage.store(stage, Ordering::Release);
+    }
+
+    /// Changes the stage if it is `from`. Answers whether it was.
+    fn turn(&self, from: u8, to: u8) -> bool {
+        let turned = self
+            .stage
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        turned.is_ok()
     }
 
     pub(crate) fn is_releasing(&self) -> bool {
-        self.release() != NONE
+        matches!(self.stage(), stage::RELEASING | stage::WATCHED)
+    }
+
+    /// Whether its lease has not ended, as far as it knows.
+    pub(crate) fn is_live(&self) -> bool {
+        self.stage() < stage::OVER
+    }
+
+    /// Whether its lease has ended, and that was noted.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.stage() == stage::VACANT
+    }
+
+    /// The release under way is over, and the lease with it. Answers whether that is all; else the table is to be
+    /// told. Without the table.
+    pub(crate) fn is_over_quietly(&self) -> bool {
+        self.turn(stage::RELEASING, stage::OVER)
     }
 
     pub(crate) fn place(&self) -> usize {
@@ -122,6 +170,7 @@ impl<T: Sitter> Order<T> {
         Self {
             rooms: Rooms::new(),
             ends: 0,
+            parked: None,
             releases: 0,
             behind: BTreeMap::new(),
             tickets: 0,
@@ -130,8 +179,13 @@ impl<T: Sitter> Order<T> {
 
     /// A request for `key` is about to be made.
     pub(crate) fn ask(&mut self, key: &ResourceKey) -> Asking {
-        let after = self.ends;
         let room = self.rooms.open(key);
+        // Before it counts: it is made after that end.
+        self.note(room);
+        if let Some(room) = self.rooms.room(room) {
+            room.requests = room.requests.saturating_add(1);
+        }
+        let after = self.ends;
         Asking { room, after }
     }
 
@@ -153,30 +207,39 @@ impl<T: Sitter> Order<T> {
         generation: Generation,
         is_lost: impl FnOnce(&T) -> bool,
     ) -> Entry<T> {
-        let known = self.rooms.seat(asking.room, generation).cloned();
-        match known {
-            Some(known) if known.seat().is_releasing() => {
-                let ticket = self.stand_behind(known.seat());
-                self.asked(asking);
-                Entry::Behind(ticket)
-            }
-            Some(known) if !is_lost(&known) => {
-                let seat = known.seat();
-                seat.set_guards(seat.guards().saturating_add(1));
-                self.asked(asking);
-                Entry::Again(known)
-            }
-            _ if self.is_over(asking, generation) => {
-                self.asked(asking);
-                Entry::Gone
-            }
-            Some(known) => {
-                // With its seat; the one that is returned is to be dropped outside the lock.
-                drop(self.rooms.unseat(asking.room, generation));
-                Entry::Anew(known)
-            }
-            None => Entry::New,
+        let known = self.rooms.any_seat(asking.room, generation);
+        let Some(known) = known.filter(|known| !known.seat().is_vacant()) else {
+            return self.enter_new(asking, generation);
+        };
+        let known = known.clone();
+        if let Some(ticket) = self.stand_behind(known.seat()) {
+            self.asked(asking);
+            return Entry::Behind(ticket);
         }
+        // What could be over without the table is over by now.
+        self.note(asking.room);
+        if known.seat().is_live() && !is_lost(&known) {
+            let seat = known.seat();
+            seat.set_guards(seat.guards().saturating_add(1));
+            self.asked(asking);
+            return Entry::Again(known);
+        }
+        if self.is_over(asking, generation) {
+            self.asked(asking);
+            return Entry::Gone;
+        }
+        // What has its seat is not the last of it; the one that is returned is to be dropped outside the lock.
+        drop(self.rooms.unseat(asking.room, generation));
+        Entry::Anew(known)
+    }
+
+    fn enter_new(&mut self, asking: &Asking, generation: Generation) -> Entry<T> {
+        self.note(asking.room);
+        if self.is_over(asking, generation) {
+            self.asked(asking);
+            return Entry::Gone;
+        }
+        Entry::New
     }
 
     /// Seats the hold of what a request was granted. The request is back.
@@ -185,8 +248,41 @@ impl<T: Sitter> Order<T> {
         self.asked(asking);
     }
 
+    /// Seats the hold that was left last once more, if there is one and `serve` makes it the hold of what was granted
+    /// in this room. The request is back then. Else the hold has no seat any more, and is to be dropped outside the
+    /// lock.
+    pub(crate) fn sit_again(
+        &mut self,
+        asking: &Asking,
+        serve: impl FnOnce(&mut T) -> bool,
+    ) -> Result<T, Option<T>> {
+        let Some((room, generation)) = self.parked else {
+            return Err(None);
+        };
+        self.note(room);
+        let Some(hold) = self.rooms.vacant(room, generation) else {
+            return Err(None);
+        };
+        self.parked = None;
+        let before = (room, hold.row());
+        if !serve(hold) {
+            return Err(self.take(room, generation));
+        }
+        let hold = hold.clone();
+        self.rooms.moved(&hold, before);
+        if room != asking.room {
+            self.rooms.close(room);
+        }
+        self.asked(asking);
+        Ok(hold)
+    }
+
     /// A guard goes. After the last one `give_up` says whether the lease is to be released.
-    pub(crate) fn leave<G>(&mut self, hold: &T, give_up: impl FnOnce() -> Option<G>) -> Leave<G> {
+    pub(crate) fn leave<G>(
+        &mut self,
+        hold: &T,
+        give_up: impl FnOnce() -> Option<G>,
+    ) -> Leave<T, G> {
         let seat = hold.seat();
         if seat.leave() > 0 {
             return Leave::Stays(Vec::new());
@@ -199,11 +295,11 @@ impl<T: Sitter> Order<T> {
         };
         match given_up {
             Some(given_up) => {
-                self.begin(seat);
-                Leave::Release(given_up)
+                self.begin(seat, stage::RELEASING);
+                Leave::Release(given_up, self.park(hold))
             }
             // A release that was dropped on its way leaves by here, too.
-            None => Leave::Stays(self.tell(seat)),
+            None => Leave::Stays(self.tell(seat, stage::HELD)),
         }
     }
 
@@ -213,52 +309,96 @@ impl<T: Sitter> Order<T> {
         if seat.guards() > 1 {
             return Err(seat.leave());
         }
-        self.begin(seat);
+        self.begin(seat, stage::WATCHED);
         Ok(())
     }
 
     /// A release is over: the lease has ended, or it stays with its guard. Answers a hold that has no seat any more,
-    /// and whom to wake, both outside the lock.
-    pub(crate) fn settle(&mut self, hold: &T, released: bool) -> (Option<T>, Vec<Waker>) {
+    /// and whom to wake, both outside the lock. Where it `stays` its seat may serve another lease.
+    pub(crate) fn settle(
+        &mut self,
+        hold: &T,
+        released: bool,
+        stays: bool,
+    ) -> (Option<T>, Vec<Waker>) {
         let seat = hold.seat();
-        let mut gone = None;
-        if released {
-            seat.set_guards(0);
-            gone = self.remove(hold);
+        if !released {
+            return (None, self.tell(seat, stage::HELD));
         }
-        (gone, self.tell(seat))
+        seat.set_guards(0);
+        if !self.rooms.sits(hold) {
+            return (None, self.tell(seat, stage::VACANT));
+        }
+        if !stays {
+            let gone = self.remove(hold);
+            return (gone, self.tell(seat, stage::VACANT));
+        }
+        self.ended(hold.room(), hold.generation());
+        let told = self.tell(seat, stage::VACANT);
+        (self.park(hold), told)
     }
 
-    fn begin(&mut self, seat: &Seat) {
+    fn begin(&mut self, seat: &Seat, stage: u8) {
         // One that goes on was dropped on its way, and is made again.
-        if seat.release() == NONE {
+        if !seat.is_releasing() {
             self.releases = self.releases.saturating_add(1);
             seat.release.store(self.releases, Ordering::Relaxed);
+            seat.set(stage);
         }
     }
 
-    /// Stands behind the release under way, until that is over. Not to be begun in another critical section than
-    /// the look at it: a release that ends in between would tell nobody.
-    pub(crate) fn stand_behind(&mut self, seat: &Seat) -> Ticket {
+    /// Takes note of a release that was over without the table.
+    fn note(&mut self, room: usize) {
+        let Some((_, generation)) = self.parked.filter(|parked| parked.0 == room) else {
+            return;
+        };
+        let over = self.rooms.any_seat(room, generation);
+        if over.is_some_and(|hold| hold.seat().turn(stage::OVER, stage::VACANT)) {
+            self.ended(room, generation);
+        }
+    }
+
+    /// A seat may be over unnoted, or vacant: the one that might before is cleared. Answers its hold.
+    fn park(&mut self, hold: &T) -> Option<T> {
+        let parked = (hold.room(), hold.generation());
+        let (room, generation) = self.parked.replace(parked).filter(|last| *last != parked)?;
+        let seat = self.rooms.any_seat(room, generation)?.seat();
+        // Its end is to be told from now on, or has come.
+        if seat.turn(stage::RELEASING, stage::WATCHED) || seat.is_live() {
+            return None;
+        }
+        self.take(room, generation)
+    }
+
+    /// Stands behind the release under way, until that is over, if there is one. What was found is true in this
+    /// critical section only: a release that ended before it is not to be waited for.
+    fn stand_behind(&mut self, seat: &Seat) -> Option<Ticket> {
+        let watched = seat.turn(stage::RELEASING, stage::WATCHED) || seat.stage() == stage::WATCHED;
+        watched.then(|| self.stand(seat))
+    }
+
+    /// Stands behind the latest release of this seat.
+    pub(crate) fn stand(&mut self, seat: &Seat) -> Ticket {
         self.tickets = self.tickets.saturating_add(1);
         let ticket = Ticket {
-            release: seat.release(),
+            release: seat.release.load(Ordering::Relaxed),
             number: self.tickets,
         };
         self.behind.insert(ticket, None);
         ticket
     }
 
-    /// The release is over. Answers whom to wake.
-    fn tell(&mut self, seat: &Seat) -> Vec<Waker> {
-        let release = seat.release();
-        if release == NONE {
+    /// The release is over, if there is one under way. Answers whom to wake.
+    #[inline]
+    fn tell(&mut self, seat: &Seat, stage: u8) -> Vec<Waker> {
+        let is_releasing = seat.is_releasing();
+        if is_releasing || stage != stage::HELD {
+            seat.set(stage);
+        }
+        if !is_releasing || self.behind.is_empty() {
             return Vec::new();
         }
-        seat.release.store(NONE, Ordering::Relaxed);
-        if self.behind.is_empty() {
-            return Vec::new();
-        }
+        let release = seat.release.load(Ordering::Relaxed);
         let number = |number| Ticket { release, number };
         let mut theirs = self.behind.split_off(&number(0));
         self.behind.append(&mut theirs.split_off(&number(u64::MAX)));
@@ -290,7 +430,9 @@ impl<T: Sitter> Order<T> {
 
     pub(crate) fn take(&mut self, room: usize, generation: Generation) -> Option<T> {
         let hold = self.rooms.unseat(room, generation)?;
-        self.ended(room, generation);
+        if !hold.seat().is_vacant() {
+            self.ended(room, generation);
+        }
         self.rooms.close(room);
         Some(hold)
     }

@@ -36,11 +36,11 @@ pub(crate) struct Rooms<T> {
     /// One that nobody needs and that may still be found: mostly the next request is for the same resource.
     idle: Option<usize>,
     by_key: HashTable<usize>,
+    /// The one that was asked for last.
+    last: usize,
     hasher: DefaultHashBuilder,
     rows: Vec<Row>,
     free_rows: Vec<usize>,
-    /// How many holds there are.
-    seats: usize,
 }
 
 /// What a session holds, in no order: the room and the lease.
@@ -50,6 +50,8 @@ type Row = Vec<(usize, Generation)>;
 pub(crate) struct Room<T> {
     key: ResourceKey,
     hash: u64,
+    /// It is found by its key.
+    named: bool,
     /// How many requests for it are on their way.
     pub(crate) requests: usize,
     /// The latest lease of it that ended while they were, and which end it was.
@@ -65,16 +67,16 @@ impl<T: Sitter> Rooms<T> {
             free: Vec::new(),
             idle: None,
             by_key: HashTable::new(),
+            last: 0,
             hasher: DefaultHashBuilder::default(),
             rows: Vec::new(),
             free_rows: Vec::new(),
-            seats: 0,
         }
     }
 
     /// How many holds there are.
-    pub(crate) const fn len(&self) -> usize {
-        self.seats
+    pub(crate) fn len(&self) -> usize {
+        self.seats().count()
     }
 
     /// How many requests are on their way.
@@ -84,20 +86,27 @@ impl<T: Sitter> Rooms<T> {
 
     /// All holds, in no order.
     pub(crate) fn seats(&self) -> impl Iterator<Item = &T> {
-        self.rooms.iter().flat_map(|room| &room.seats)
+        let seats = self.rooms.iter().flat_map(|room| &room.seats);
+        seats.filter(|seat| seat.seat().is_live())
     }
 
     /// Finds the room of `key`, or makes one, for a request more. Answers its number.
+    #[inline]
     pub(crate) fn open(&mut self, key: &ResourceKey) -> usize {
+        let last = self.rooms.get(self.last);
+        if last.is_some_and(|room| room.named && room.key == *key) {
+            return self.last;
+        }
+        self.last = self.look_up(key);
+        self.last
+    }
+
+    fn look_up(&mut self, key: &ResourceKey) -> usize {
         let hash = self.hasher.hash_one(key);
-        let at = match self.find_hashed(key, hash) {
+        match self.find_hashed(key, hash) {
             Some(at) => at,
             None => self.make(key, hash),
-        };
-        if let Some(room) = self.rooms.get_mut(at) {
-            room.requests = room.requests.saturating_add(1);
         }
-        at
     }
 
     pub(crate) fn find(&self, key: &ResourceKey) -> Option<usize> {
@@ -118,11 +127,13 @@ impl<T: Sitter> Rooms<T> {
             Some(room) => {
                 room.key = key.clone();
                 room.hash = hash;
+                room.named = true;
                 room.over = None;
             }
             None => self.rooms.push(Room {
                 key: key.clone(),
                 hash,
+                named: true,
                 requests: 0,
                 over: None,
                 seats: Vec::new(),
@@ -161,6 +172,9 @@ impl<T: Sitter> Rooms<T> {
         if let Ok(entry) = self.by_key.find_entry(hash, |other| *other == at) {
             entry.remove();
             self.free.push(at);
+            if let Some(room) = self.rooms.get_mut(at) {
+                room.named = false;
+            }
         }
         // Only the idle one is left, and what many once needed is not kept for it.
         if self.by_key.len() <= 1 && self.rooms.len() > SPARE {
@@ -171,7 +185,8 @@ impl<T: Sitter> Rooms<T> {
 
     /// Finds the hold of a lease.
     pub(crate) fn seat(&self, at: usize, generation: Generation) -> Option<&T> {
-        self.rooms.get(at)?.seat(generation)
+        let seat = self.any_seat(at, generation);
+        seat.filter(|seat| seat.seat().is_live())
     }
 
     /// Finds the hold of a lease of which the resource is not known.
@@ -179,10 +194,52 @@ impl<T: Sitter> Rooms<T> {
         self.seats().find(|seat| seat.generation() == generation)
     }
 
+    /// Finds the hold of a lease, also of one that has ended.
+    pub(crate) fn any_seat(&self, at: usize, generation: Generation) -> Option<&T> {
+        let mut seats = self.rooms.get(at)?.seats.iter();
+        seats.find(|seat| seat.generation() == generation)
+    }
+
+    /// Finds the hold of a lease that has ended, if that was noted, to be that of another one.
+    pub(crate) fn vacant(&mut self, at: usize, generation: Generation) -> Option<&mut T> {
+        let mut seats = self.rooms.get_mut(at)?.seats.iter_mut();
+        seats.find(|seat| seat.generation() == generation && seat.seat().is_vacant())
+    }
+
+    /// A hold, which sits where it sat before, is that of another lease, and maybe of another session or resource.
+    pub(crate) fn moved(&mut self, hold: &T, before: (usize, usize)) {
+        let (at, row) = before;
+        if hold.room() != at {
+            if let Some(room) = self.rooms.get_mut(at)
+                && let Some(index) = room.seats.iter().position(|seat| seat.is(hold))
+            {
+                drop(room.seats.swap_remove(index));
+            }
+            if let Some(room) = self.rooms.get_mut(hold.room()) {
+                room.seats.push(hold.clone());
+            }
+        }
+        let place = hold.seat().place();
+        let entry = (hold.room(), hold.generation());
+        if hold.row() != row {
+            self.strike(row, place);
+            self.push(hold, entry);
+        } else if let Some(kept) = self.rows.get_mut(row).and_then(|row| row.get_mut(place)) {
+            *kept = entry;
+        }
+    }
+
+    fn push(&mut self, hold: &T, entry: (usize, Generation)) {
+        if let Some(row) = self.rows.get_mut(hold.row()) {
+            hold.seat().set_place(row.len());
+            row.push(entry);
+        }
+    }
+
     /// Whether `hold` still has its seat.
     pub(crate) fn sits(&self, hold: &T) -> bool {
         let seats = self.rooms.get(hold.room()).map(|room| &room.seats);
-        seats.is_some_and(|seats| seats.iter().any(|seat| seat.is(hold)))
+        seats.is_some_and(|seats| seats.iter().any(|seat| seat.is(hold))) && hold.seat().is_live()
     }
 
     /// Seats a hold in its room, where none of its lease sits.
@@ -195,7 +252,6 @@ impl<T: Sitter> Rooms<T> {
         hold.seat().set_place(row.len());
         row.push((at, generation));
         room.seats.push(hold);
-        self.seats = self.seats.saturating_add(1);
     }
 
     /// Takes the hold of a lease out of its room, which may be empty then. To be dropped outside the lock.
@@ -204,7 +260,6 @@ impl<T: Sitter> Rooms<T> {
         let mut seats = room.seats.iter();
         let index = seats.position(|seat| seat.generation() == generation)?;
         let hold = room.seats.swap_remove(index);
-        self.seats = self.seats.saturating_sub(1);
         self.strike(hold.row(), hold.seat().place());
         Some(hold)
     }
@@ -216,7 +271,7 @@ impl<T: Sitter> Rooms<T> {
         };
         row.swap_remove(place);
         if let Some((at, generation)) = row.get(place).copied()
-            && let Some(moved) = self.seat(at, generation)
+            && let Some(moved) = self.any_seat(at, generation)
         {
             moved.seat().set_place(place);
         }
@@ -247,12 +302,5 @@ impl<T: Sitter> Rooms<T> {
     /// Returns any of what a session holds.
     pub(crate) fn last_of(&self, row: usize) -> Option<(usize, Generation)> {
         self.rows.get(row)?.last().copied()
-    }
-}
-
-impl<T: Sitter> Room<T> {
-    fn seat(&self, generation: Generation) -> Option<&T> {
-        let mut seats = self.seats.iter();
-        seats.find(|seat| seat.generation() == generation)
     }
 }

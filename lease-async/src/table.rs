@@ -42,9 +42,10 @@ pub(crate) struct Table<H: Holder> {
 
 struct TableState<H: Holder> {
     order: Order<Arc<Hold<H>>>,
-    /// The hold of a lease that was released: mostly the same session asks for the next one.
-    spare: Option<Arc<Hold<H>>>,
 }
+
+/// What a hold that serves again leaves behind, to be dropped outside the lock.
+type Rest<H> = (Option<Arc<Shared<H>>>, Option<Arc<Hold<H>>>);
 
 /// What became of a grant.
 pub(crate) enum Entered<H: Holder> {
@@ -71,7 +72,9 @@ pub(crate) struct Releasing<'a, H: Holder>(&'a Arc<Hold<H>>);
 
 impl<H: Holder> Drop for Releasing<'_, H> {
     fn drop(&mut self) {
-        self.0.front().table.settle(self.0, true);
+        if !self.0.seat.is_over_quietly() {
+            self.0.front().table.settle(self.0, true);
+        }
     }
 }
 
@@ -108,7 +111,6 @@ impl<H: Holder> Table<H> {
     pub(crate) fn new(observer: Arc<Observer>) -> Self {
         let state = TableState {
             order: Order::new(),
-            spare: None,
         };
         Self {
             observer,
@@ -166,14 +168,14 @@ impl<H: Holder> Table<H> {
             Entry::New => None,
             Entry::Anew(before) => Some(before),
         };
-        let hold = table.new_hold(session, key, asking, (grant.at, change));
+        let (hold, rest) = table.new_hold(session, key, asking, (grant.at, change));
         if let Some(before) = &before {
             // Its holder had stopped in time, and the authority says that it goes on: its old guards stay lost,
             // and what was done under it stays known.
             hold.inherit(before);
         }
         drop(table);
-        drop(before);
+        drop((before, rest));
         if let Some(watch) = session.front.watch.get() {
             watch.granted(&hold);
         }
@@ -190,7 +192,8 @@ impl<H: Holder> Table<H> {
                 wake(told);
                 Left::Stays
             }
-            Leave::Release(given_up) => {
+            Leave::Release(given_up, gone) => {
+                drop(gone);
                 if given_up == GivenUp::Awaited || hold.front().watch.get().is_some() {
                     hold.tell_loss(Loss::Released);
                 }
@@ -207,11 +210,9 @@ impl<H: Holder> Table<H> {
     /// A release is over: the lease has ended, or it stays with its guard.
     pub(crate) fn settle(&self, hold: &Arc<Hold<H>>, released: bool) {
         let mut table = self.state();
-        let (mut gone, told) = table.order.settle(hold, released);
         // Where the session is gone nobody would take it away again.
-        if gone.is_some() && !hold.session.is_gone() {
-            gone = core::mem::replace(&mut table.spare, gone);
-        }
+        let stays = !hold.session.is_gone();
+        let (gone, told) = table.order.settle(hold, released, stays);
         drop(table);
         drop(gone);
         wake(told);
@@ -234,10 +235,7 @@ impl<H: Holder> Table<H> {
             };
             gone.push(hold);
         }
-        let is_theirs = |spare: &mut Arc<Hold<H>>| Arc::ptr_eq(&spare.session, session);
-        let spare = table.spare.take_if(is_theirs);
         drop(table);
-        drop(spare);
         for hold in gone {
             hold.lose(Loss::Disconnected);
         }
@@ -310,26 +308,33 @@ impl<H: Holder> TableState<H> {
         key: &ResourceKey,
         asking: &Asking,
         granted: (At, &Change),
-    ) -> Arc<Hold<H>> {
-        let mut spare = self
-            .spare
-            .take_if(|spare| Arc::ptr_eq(&spare.session, session));
-        // Whoever else still knows it knows a lease that has ended. Its session stays, so it may go here.
-        let hold = match spare.as_mut().and_then(Arc::get_mut) {
-            Some(hold) => {
-                hold.serve_again(key, asking.room, granted);
-                spare
-            }
-            None => None,
+    ) -> (Arc<Hold<H>>, Rest<H>) {
+        let mut before = None;
+        // Whoever else still knows it knows a lease that has ended.
+        let serve = |hold: &mut Arc<Hold<H>>| {
+            let Some(hold) = Arc::get_mut(hold) else {
+                return false;
+            };
+            before = hold.serve_again(session, key, asking.room, granted);
+            true
         };
-        let hold = hold.unwrap_or_else(|| Hold::new(session, key, asking.room, granted));
-        self.order.sit(asking, Arc::clone(&hold));
-        hold
+        match self.order.sit_again(asking, serve) {
+            Ok(hold) => (hold, (before, None)),
+            Err(gone) => {
+                let hold = Hold::new(session, key, asking.room, granted);
+                self.order.sit(asking, Arc::clone(&hold));
+                (hold, (before, gone))
+            }
+        }
     }
 }
 
 /// Wakes those who stood behind a release. Not under a lock.
+#[inline]
 fn wake(told: Vec<Waker>) {
+    if told.is_empty() {
+        return;
+    }
     for waker in told {
         // One that panics is not to cost the next one its turn.
         drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));

@@ -5,6 +5,11 @@
 //! `cargo xtask ci` runs it.
 
 #[cfg(test)]
+mod atomic {
+    //! What every order of threads is to be seen of.
+    pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+}
+#[cfg(test)]
 #[expect(dead_code, reason = "not all of it is handed over")]
 #[path = "../../lease-async/src/memory/places.rs"]
 mod places;

@@ -50,9 +50,9 @@ impl Sitter for Held {
     }
 }
 
-/// The one lease there is, as the authority has it.
+/// The leases of two resources, as the authority has them.
 struct Authority {
-    held: Option<Generation>,
+    held: [Option<Generation>; 2],
     next: Generation,
 }
 
@@ -86,8 +86,12 @@ impl Wake for Bell {
     }
 }
 
+/// One resource, and another one.
+const HERE: usize = 0;
+const ELSEWHERE: usize = 1;
+
 struct Front {
-    key: ResourceKey,
+    keys: [ResourceKey; 2],
     order: Mutex<Order<Held>>,
     authority: Mutex<Authority>,
     fault: Fault,
@@ -99,26 +103,26 @@ impl Front {
         let mut order = Order::new();
         assert_eq!(order.rooms.add_row(), 0);
         let front = Arc::new(Self {
-            key: ResourceKey::new("app/viewport").unwrap(),
+            keys: ["app/viewport", "app/console"].map(|key| ResourceKey::new(key).unwrap()),
             order: Mutex::new(order),
             authority: Mutex::new(Authority {
-                held: None,
+                held: [None, None],
                 next: Generation::FIRST,
             }),
             fault,
         });
-        let guard = front.acquire();
+        let guard = front.acquire(HERE);
         (front, guard)
     }
 
     /// As the authority decides: a session that has the lease is granted it again.
-    fn decide(&self) -> Generation {
+    fn decide(&self, what: usize) -> Generation {
         let mut authority = self.authority.lock().unwrap();
-        if let Some(held) = authority.held {
+        if let Some(held) = authority.held[what] {
             return held;
         }
         let granted = authority.next;
-        authority.held = Some(granted);
+        authority.held[what] = Some(granted);
         authority.next = granted.next().unwrap();
         granted
     }
@@ -126,17 +130,19 @@ impl Front {
     /// Ends the lease, if it is held.
     fn end(&self, generation: Generation) {
         let mut authority = self.authority.lock().unwrap();
-        authority.held.take_if(|held| *held == generation);
+        for held in &mut authority.held {
+            held.take_if(|held| *held == generation);
+        }
     }
 
-    fn ask(&self) -> Asking {
-        self.order.lock().unwrap().ask(&self.key)
+    fn ask(&self, what: usize) -> Asking {
+        self.order.lock().unwrap().ask(&self.keys[what])
     }
 
     /// Asks until there is a guard, as a task does.
-    fn acquire(&self) -> Held {
+    fn acquire(&self, what: usize) -> Held {
         loop {
-            match self.attempt() {
+            match self.attempt(what) {
                 Came::In(hold) => return hold,
                 Came::Late => {}
                 Came::Behind(ticket) => self.wait(ticket),
@@ -144,18 +150,18 @@ impl Front {
         }
     }
 
-    fn attempt(&self) -> Came {
+    fn attempt(&self, what: usize) -> Came {
         let (asking, generation) = if self.fault == Fault::AsksLate {
-            let generation = self.decide();
-            (self.ask(), generation)
+            let generation = self.decide(what);
+            (self.ask(what), generation)
         } else {
-            let asking = self.ask();
-            (asking, self.decide())
+            let asking = self.ask(what);
+            (asking, self.decide(what))
         };
         let came = self.enter(&asking, generation);
         if let Came::In(hold) = &came {
             // What the guard is for.
-            let held = self.authority.lock().unwrap().held;
+            let held = self.authority.lock().unwrap().held[what];
             assert_eq!(held, Some(hold.generation), "a guard without a lease");
         }
         came
@@ -174,15 +180,31 @@ impl Front {
             Entry::New => None,
             Entry::Anew(before) => Some(before),
         };
-        let hold = Arc::new(Hold {
-            room: asking.room,
-            generation,
-            seat: Seat::new(),
-            lost: AtomicBool::new(false),
-        });
-        order.sit(asking, Arc::clone(&hold));
+        let serve = |hold: &mut Held| {
+            let Some(hold) = Arc::get_mut(hold) else {
+                return false;
+            };
+            hold.room = asking.room;
+            hold.generation = generation;
+            hold.seat.serve_again();
+            hold.lost = AtomicBool::new(false);
+            true
+        };
+        let (hold, gone) = match order.sit_again(asking, serve) {
+            Ok(hold) => (hold, None),
+            Err(gone) => {
+                let hold = Arc::new(Hold {
+                    room: asking.room,
+                    generation,
+                    seat: Seat::new(),
+                    lost: AtomicBool::new(false),
+                });
+                order.sit(asking, Arc::clone(&hold));
+                (hold, gone)
+            }
+        };
         drop(order);
-        drop(before);
+        drop((before, gone));
         Came::In(hold)
     }
 
@@ -195,7 +217,7 @@ impl Front {
         let hold = order.rooms.seat(room, generation).cloned();
         // If it has no seat any more, the release it was seen at is over, and will not be over once more.
         let gone = Seat::new();
-        order.stand_behind(hold.as_ref().map_or(&gone, Sitter::seat))
+        order.stand(hold.as_ref().map_or(&gone, Sitter::seat))
     }
 
     fn wait(&self, ticket: Ticket) {
@@ -219,15 +241,18 @@ impl Front {
         let left = self.order.lock().unwrap().leave(hold, give_up);
         match left {
             Leave::Stays(told) => told.into_iter().for_each(|waker| waker.wake()),
-            Leave::Release(()) => {
+            Leave::Release((), gone) => {
+                drop(gone);
                 self.end(hold.generation);
-                self.settle(hold, true);
+                if !hold.seat.is_over_quietly() {
+                    self.settle(hold, true);
+                }
             }
         }
     }
 
     fn settle(&self, hold: &Held, released: bool) {
-        let (gone, told) = self.order.lock().unwrap().settle(hold, released);
+        let (gone, told) = self.order.lock().unwrap().settle(hold, released, true);
         drop(gone);
         told.into_iter().for_each(|waker| waker.wake());
     }
@@ -253,22 +278,25 @@ impl Front {
         assert_eq!(order.rooms.len(), 0);
         assert_eq!(order.rooms.requests(), 0);
         drop(order);
-        assert_eq!(self.authority.lock().unwrap().held, None);
+        assert_eq!(self.authority.lock().unwrap().held, [None, None]);
     }
 }
 
+/// Runs a model in every order, or in those with at most so many switches that nobody asked for.
+fn check(switches: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = switches;
+    builder.check(model);
+}
+
 /// One guard is dropped while so many tasks of its session come and go.
-///
-/// With more than one other the orders are those with at most so many switches that nobody asked for.
 fn come_and_go(fault: Fault, others: usize, switches: Option<usize>) {
-    let mut model = loom::model::Builder::new();
-    model.preemption_bound = switches;
-    model.check(move || {
+    check(switches, move || {
         let (front, guard) = Front::with_guard(fault);
         let come = || {
             let front = Arc::clone(&front);
             thread::spawn(move || {
-                let guard = front.acquire();
+                let guard = front.acquire(HERE);
                 front.leave(&guard);
             })
         };
@@ -305,7 +333,7 @@ fn stand_behind(fault: Fault) {
     loom::model(move || {
         let (front, guard) = Front::with_guard(fault);
         let theirs = Arc::clone(&front);
-        let other = thread::spawn(move || match theirs.attempt() {
+        let other = thread::spawn(move || match theirs.attempt(HERE) {
             Came::In(guard) => {
                 theirs.leave(&guard);
                 None
@@ -354,11 +382,11 @@ fn a_grant_is_believed_whose_release_was_decided_before_it_was_said() {
 #[test]
 fn who_stands_behind_a_release_that_is_dropped_or_fails_goes_on() {
     for sent in [false, true] {
-        loom::model(move || {
+        check(Some(3), move || {
             let (front, guard) = Front::with_guard(Fault::None);
             let theirs = Arc::clone(&front);
             let other = thread::spawn(move || {
-                let guard = theirs.acquire();
+                let guard = theirs.acquire(HERE);
                 theirs.leave(&guard);
             });
             if front.begin_release(&guard) {
@@ -380,7 +408,7 @@ fn who_stands_behind_a_release_that_is_dropped_goes_on_where_the_authority_has_e
         let (front, guard) = Front::with_guard(Fault::None);
         let theirs = Arc::clone(&front);
         let other = thread::spawn(move || {
-            let guard = theirs.acquire();
+            let guard = theirs.acquire(HERE);
             theirs.leave(&guard);
         });
         if front.begin_release(&guard) {
@@ -390,4 +418,26 @@ fn who_stands_behind_a_release_that_is_dropped_goes_on_where_the_authority_has_e
         other.join().unwrap();
         front.assert_at_rest();
     });
+}
+
+#[test]
+fn who_comes_and_goes_elsewhere_keeps_nobody_from_coming_here() {
+    for polls in 1..=2 {
+        check(Some(3), move || {
+            let (front, guard) = Front::with_guard(Fault::None);
+            let theirs = Arc::clone(&front);
+            let other = thread::spawn(move || {
+                for _ in 0..polls {
+                    let guard = theirs.acquire(ELSEWHERE);
+                    theirs.leave(&guard);
+                }
+            });
+            front.leave(&guard);
+            drop(guard);
+            let guard = front.acquire(HERE);
+            front.leave(&guard);
+            other.join().unwrap();
+            front.assert_at_rest();
+        });
+    }
 }
