@@ -94,8 +94,9 @@ mod tests {
     #[test]
     fn the_places_of_those_who_left_from_between_are_given_up() {
         let mut line = Line::new();
-        line.push(WaiterId(0), 'a');
-        for id in 1..1_000 {
+        (0..40).for_each(|id| line.push(WaiterId(id), 'a'));
+        (1..40).for_each(|id| assert_eq!(line.remove(WaiterId(id)), Some('a')));
+        for id in 40..1_000 {
             line.push(WaiterId(id), 'b');
             assert_eq!(line.remove(WaiterId(id)), Some('b'));
         }
