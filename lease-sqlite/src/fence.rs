@@ -66,8 +66,8 @@ impl Look {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Names<'a> {
     pub(crate) path: &'a Path,
-    /// A name that nobody else has, for one in the making.
-    pub(crate) unique: &'a Path,
+    /// A name that nobody else has, for one in the making, where one is made.
+    pub(crate) unique: Option<&'a Path>,
 }
 
 /// What came of making the record at the path our own.
@@ -123,9 +123,8 @@ impl RecordFile {
         let old = self.own.as_ref().map(|own| own.file.inode());
         let is_first = self.own.is_none();
         let (cause, found) = if reap {
-            let claim = look
-                .file
-                .ok_or_else(|| adopt(io::ErrorKind::NotFound.into()))?;
+            let both = look.file.zip(unique);
+            let (claim, unique) = both.ok_or_else(|| adopt(io::ErrorKind::NotFound.into()))?;
             let made = faults
                 .hit(FaultPoint::Adopt)
                 .and_then(|()| exchange(path, unique, claim));
@@ -245,8 +244,7 @@ pub(crate) fn last_writer(path: &Path) -> Option<LastWriter> {
     if found.kind != Kind::Regular {
         return None;
     }
-    let bytes = bytes_of(&file, found.size).ok()?;
-    record::named(&bytes)
+    with_bytes(&file, found.size, record::named).ok()?
 }
 
 /// Looks at the path while the record is not ours yet, and the gate is a file that was opened there.
@@ -310,14 +308,15 @@ fn content(
     legacy: Legacy,
     faults: &mut Faults,
 ) -> Look {
-    let bytes = faults.hit(FaultPoint::Read).and_then(|()| match &opened {
-        Ok(descriptor) => bytes_of(&**descriptor, found.size),
-        Err((_, descriptor)) => bytes_of(descriptor, found.size),
+    let classify = |bytes: &[u8]| record::classify(bytes, found.size);
+    let read = faults.hit(FaultPoint::Read).and_then(|()| match &opened {
+        Ok(descriptor) => with_bytes(&**descriptor, found.size, classify),
+        Err((_, descriptor)) => with_bytes(descriptor, found.size, classify),
     });
-    let Ok(bytes) = bytes else {
+    let Ok(content) = read else {
         return Look::of(RecordClass::Unreadable);
     };
-    let (class, writer) = match record::classify(&bytes, found.size) {
+    let (class, writer) = match content {
         Content::Current(writer) => (RecordClass::Current, writer),
         Content::Legacy(claim) => (legacy.class(&claim), Some(claim)),
         Content::Unrecognised => (RecordClass::Unrecognised, None),
@@ -346,13 +345,25 @@ fn failed(error: io::Error) -> Result<Look, (Step, io::Error)> {
     }
 }
 
-/// Reads a file of which this is the size.
-pub(crate) fn bytes_of(file: impl AsFd, size: u64) -> io::Result<Vec<u8>> {
+/// Reads a file of which this is the size, and makes something of its bytes.
+pub(crate) fn with_bytes<T>(
+    file: impl AsFd,
+    size: u64,
+    make: impl FnOnce(&[u8]) -> T,
+) -> io::Result<T> {
     let size = usize::try_from(size).unwrap_or(usize::MAX);
-    let mut bytes = vec![0; size.min(RECORD_READ_BYTES)];
-    let read = files::read_start(file, &mut bytes)?;
-    bytes.truncate(read);
-    Ok(bytes)
+    let size = size.min(RECORD_READ_BYTES);
+    // A record of ours needs no memory.
+    let (mut near, mut far) = ([0; RECORD_BYTES], Vec::new());
+    let bytes = match near.get_mut(..size) {
+        Some(bytes) => bytes,
+        None => {
+            far.resize(size, 0);
+            far.as_mut_slice()
+        }
+    };
+    let read = files::read_start(file, bytes)?;
+    Ok(make(bytes.get(..read).unwrap_or_default()))
 }
 
 /// Puts a new record in the place of a dead claim, and removes the claim. `None` if something else

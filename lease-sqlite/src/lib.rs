@@ -109,6 +109,7 @@
 mod busy;
 mod clock;
 pub mod config;
+mod digits;
 mod doorman;
 mod error;
 mod fault;
@@ -127,6 +128,7 @@ mod options;
 mod outlook;
 mod own;
 mod path;
+mod plain;
 mod post;
 mod record;
 mod state;

@@ -16,7 +16,7 @@ use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
 use crate::fault::{FaultPoint, Faults};
 use crate::files::{self, FileId, Kind};
 use crate::own;
-use crate::path::Paths;
+use crate::path::{Paths, Unique};
 use crate::sys::{self, KernelLook, Number, Seen, SqliteDescriptor, Taker};
 
 /// An open mutex.
@@ -44,7 +44,7 @@ impl MutexFile {
     /// names no other mutex in the making. `likely` is the descriptor that SQLite most likely gets.
     pub(crate) fn open(
         paths: &Paths,
-        unique: &str,
+        unique: Unique,
         likely: Option<Number>,
     ) -> Result<Self, AcquireError> {
         for _again in 0..crate::limits::REOPENINGS {
@@ -286,7 +286,7 @@ impl MutexFile {
 
 /// Makes a mutex complete under another name and gives it its own only then, so that no hold ever
 /// has to write the first page.
-fn create(paths: &Paths, unique: &str) -> Result<(), AcquireError> {
+fn create(paths: &Paths, unique: Unique) -> Result<(), AcquireError> {
     let unfinished = paths.unfinished_mutex(unique);
     let made = initialise(&unfinished)
         .map_err(|error| sqlite(&unfinished, Step::Create, error))

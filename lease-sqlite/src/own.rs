@@ -1,6 +1,8 @@
 //! What this process knows of itself and of how to look at others, asked of the system once.
 
-use std::sync::Mutex;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use lease_procfs::{Pid, ProcLiveness, ProcessIdentity};
 
@@ -12,6 +14,9 @@ struct Known {
     image: Image,
     pid: Option<Pid>,
     identity: Option<ProcessIdentity>,
+    /// The same in words.
+    text: Option<Arc<str>>,
+    random: Option<u64>,
     liveness: ProcLiveness,
 }
 
@@ -20,6 +25,19 @@ static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 /// Returns the identity of this process; `None` where the system does not tell.
 pub(crate) fn identity() -> Option<ProcessIdentity> {
     with(|known| known.identity)
+}
+
+/// Returns the same in words.
+pub(crate) fn identity_text() -> Option<Arc<str>> {
+    with(|known| known.text.clone())
+}
+
+/// Returns a number that this process has not had before, and that no other one has most likely.
+pub(crate) fn random() -> io::Result<u64> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let random = with(|known| known.random).map_or_else(sys::random, Ok);
+    random.map(|random| random.wrapping_add(count))
 }
 
 /// Returns the number of this process in its own pid namespace.
@@ -53,10 +71,13 @@ fn with<T>(part: impl FnOnce(&Known) -> T) -> T {
 
 fn ask(image: Image) -> Known {
     let liveness = ProcLiveness::system();
+    let identity = ProcessIdentity::own(liveness.proc()).ok();
     Known {
         image,
         pid: sys::own_pid(),
-        identity: ProcessIdentity::own(liveness.proc()).ok(),
+        identity,
+        text: identity.map(|identity| Arc::from(identity.to_string())),
+        random: sys::random().ok(),
         liveness,
     }
 }

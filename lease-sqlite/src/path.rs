@@ -1,6 +1,7 @@
 //! Which files belong to a database, and whether locks work where they lie.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -54,18 +55,32 @@ impl Paths {
     }
 
     /// Returns a name beside the mutex for one in the making.
-    pub(crate) fn unfinished_mutex(&self, unique: &str) -> PathBuf {
+    pub(crate) fn unfinished_mutex(&self, unique: Unique) -> PathBuf {
         with_suffix(&self.mutex, &format!(".new-{unique}"))
     }
 
     /// Returns a name beside the record for one in the making, or for one that is taken away.
-    pub(crate) fn unfinished_record(&self, unique: &str) -> PathBuf {
+    pub(crate) fn unfinished_record(&self, unique: Unique) -> PathBuf {
         with_suffix(&self.record, &format!(".new-{unique}"))
     }
 
     /// Returns the directory of both.
     pub(crate) fn directory(&self) -> &Path {
         self.record.parent().unwrap_or_else(|| Path::new("/"))
+    }
+}
+
+/// The last part of a name that no other file has. As short as it can be: it comes on top of a name that may be
+/// long already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unique {
+    pub(crate) random: u64,
+    pub(crate) number: u64,
+}
+
+impl fmt::Display for Unique {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{}", self.random, self.number)
     }
 }
 

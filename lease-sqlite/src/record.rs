@@ -7,13 +7,15 @@ use lease_procfs::{Pid, ProcessIdentity};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::digits::Digits;
 use crate::limits::{PURPOSE_CHARACTERS, RECORD_BYTES, RECORD_READ_BYTES};
+use crate::plain;
 
 /// The protocol that is written.
 const PROTOCOL: u32 = 2;
 
 /// What goes before the sum of everything ahead of it.
-const CHECK: &[u8] = b",\"check\":\"";
+pub(crate) const CHECK: &[u8] = b",\"check\":\"";
 
 /// Who wrote a record: the last writer, not necessarily somebody who writes now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,13 +54,18 @@ pub(crate) enum Content {
 
 /// Says what the bytes of a regular file at the record's path are. `size` is that of the whole file.
 pub(crate) fn classify(bytes: &[u8], size: u64) -> Content {
-    let record_size = u64::try_from(RECORD_BYTES).unwrap_or(u64::MAX);
     if size == 0 {
         return Content::Current(None);
     }
     if bytes.len() >= RECORD_READ_BYTES {
         return Content::Unrecognised;
     }
+    plain::read(bytes).unwrap_or_else(|| by_json(bytes, size))
+}
+
+/// Says the same of whatever may be a record, by all of its JSON.
+pub(crate) fn by_json(bytes: &[u8], size: u64) -> Content {
+    let record_size = u64::try_from(RECORD_BYTES).unwrap_or(u64::MAX);
     let value = match parse(bytes) {
         Ok(value) => value,
         // A writer of ours is in the middle of it, or died there.
@@ -239,56 +246,54 @@ fn render_texts(signature: &Signature<'_>, texts: [&str; 4], buffer: &mut Vec<u8
 
 fn render_whole(signature: &Signature<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"protocol\":2,\"pid\":");
-    number(signature.pid.get().into(), out);
+    out.extend_from_slice(Digits::of(signature.pid.get().unsigned_abs().into()).as_bytes());
     out.extend_from_slice(b",\"thread_id\":");
-    number(i64::try_from(signature.thread).unwrap_or(i64::MAX), out);
-    text("token", signature.token, out);
-    out.extend_from_slice(b",\"created_at_ms\":");
-    number(signature.acquired_at_ms, out);
-    out.extend_from_slice(b",\"acquiredAt\":");
-    number(signature.acquired_at_ms, out);
-    text("role", signature.role, out);
-    text("argv0", signature.argv0, out);
-    text("purpose", signature.purpose, out);
-    text("label", signature.label, out);
+    out.extend_from_slice(Digits::of(signature.thread.min(i64::MAX.unsigned_abs())).as_bytes());
+    text(b",\"token\":\"", signature.token, out);
+    let acquired_at_ms = signature.acquired_at_ms;
+    let sign: &[u8] = if acquired_at_ms < 0 { b"-" } else { b"" };
+    let digits = Digits::of(acquired_at_ms.unsigned_abs());
+    for key in [&b",\"created_at_ms\":"[..], b",\"acquiredAt\":"] {
+        out.extend_from_slice(key);
+        out.extend_from_slice(sign);
+        out.extend_from_slice(digits.as_bytes());
+    }
+    text(b",\"role\":\"", signature.role, out);
+    text(b",\"argv0\":\"", signature.argv0, out);
+    text(b",\"purpose\":\"", signature.purpose, out);
+    text(b",\"label\":\"", signature.label, out);
     if let Some(identity) = signature.identity {
-        text("identity", identity, out);
+        text(b",\"identity\":\"", identity, out);
     }
     let sum = sum(out);
     out.extend_from_slice(CHECK);
-    for shift in (0..16).rev() {
-        let digit = sum >> (shift * 4) & 0xf;
-        out.extend(HEXADECIMAL.get(usize::try_from(digit).unwrap_or(0)));
-    }
+    let digits = std::array::from_fn::<u8, 16, _>(|place| {
+        let digit = sum >> (60_usize.saturating_sub(place * 4)) & 0xf;
+        let digit = HEXADECIMAL.get(usize::try_from(digit).unwrap_or(0));
+        digit.copied().unwrap_or(b'0')
+    });
+    out.extend_from_slice(&digits);
     out.extend_from_slice(b"\"}");
 }
 
 const HEXADECIMAL: &[u8; 16] = b"0123456789abcdef";
 
-fn number(number: i64, out: &mut Vec<u8>) {
-    use std::io::Write as _;
-    // Writing to a vector cannot fail.
-    let _written = write!(out, "{number}");
-}
-
-fn text(key: &str, text: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(key.as_bytes());
-    out.extend_from_slice(b"\":\"");
-    // Run by run: hardly any text has anything to escape.
-    for run in text.as_bytes().split_inclusive(is_escaped) {
-        match run.split_last() {
-            Some((last, before)) if is_escaped(last) => {
-                out.extend_from_slice(before);
-                escape(char::from(*last), &mut |bytes| out.extend_from_slice(bytes));
-            }
-            Some(_) | None => out.extend_from_slice(run),
+/// Adds a text behind its key.
+fn text(key: &[u8], text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(key);
+    let bytes = text.as_bytes();
+    // Hardly any text has anything to escape. It is looked at to its end, as that is done in large steps.
+    if bytes.iter().fold(false, |has, byte| has | is_escaped(byte)) {
+        for character in text.chars() {
+            escape(character, &mut |bytes| out.extend_from_slice(bytes));
         }
+    } else {
+        out.extend_from_slice(bytes);
     }
     out.push(b'"');
 }
 
-const fn is_escaped(byte: &u8) -> bool {
+pub(crate) const fn is_escaped(byte: &u8) -> bool {
     matches!(byte, b'"' | b'\\' | 0..=0x1f)
 }
 
@@ -367,7 +372,7 @@ fn sum_fits(bytes: &[u8]) -> bool {
 }
 
 /// FNV-1a: against accidents, not against people.
-fn sum(bytes: &[u8]) -> u64 {
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
         (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })

@@ -21,7 +21,7 @@ use crate::limits::{COLLISIONS, FREE_IN_VAIN, RECORD_BYTES, REOPENINGS};
 use crate::mutex::{Begun, MutexFile};
 use crate::options::Settings;
 use crate::own;
-use crate::path::Paths;
+use crate::path::{Paths, Unique};
 use crate::record::{self, LastWriter, Signature};
 use crate::sweep::{self, Found, Swept};
 use crate::sys::{self, KernelLook, Number};
@@ -258,13 +258,13 @@ impl State {
         if !matches!(self.begin(paths), Ok(Begun::Taken)) {
             return Swept::KeptUnlocked;
         }
-        let unique = self.unique().unwrap_or_default();
+        let unique = self.unique();
         let Some(mutex) = &self.mutex else {
             return Swept::KeptUnlocked;
         };
-        let swept = match mutex.has_moved() {
-            Ok(false) => sweep::remove(paths, &unique, found, &mut self.faults),
-            Ok(true) | Err(_) => Swept::KeptUnlocked,
+        let swept = match (mutex.has_moved(), unique) {
+            (Ok(false), Ok(unique)) => sweep::remove(paths, unique, found, &mut self.faults),
+            _ => Swept::KeptUnlocked,
         };
         // If it fails, the caller closes the connection.
         let _outcome = mutex.roll_back();
@@ -350,18 +350,19 @@ impl State {
             return Ok(());
         }
         let unique = self.unique()?;
-        let mutex = MutexFile::open(paths, &unique, self.likely)?;
+        let mutex = MutexFile::open(paths, unique, self.likely)?;
         self.likely = mutex.number();
         self.mutex = Some(mutex);
         Ok(())
     }
 
-    /// Returns the last part of a name that no other file has. As short as it can be: it comes on top
-    /// of a name that may be long already.
-    fn unique(&mut self) -> Result<String, AcquireError> {
+    /// Returns the last part of a name that no other file has.
+    fn unique(&mut self) -> Result<Unique, AcquireError> {
         self.unfinished = self.unfinished.saturating_add(1);
-        let random = self.own_name()?.random;
-        Ok(format!("{random:016x}-{}", self.unfinished))
+        Ok(Unique {
+            random: self.own_name()?.random,
+            number: self.unfinished,
+        })
     }
 
     /// Tries the kernel lock.
@@ -450,10 +451,14 @@ impl State {
         reap: bool,
         repairs: &mut Repairs,
     ) -> Result<Option<Fenced>, AcquireError> {
-        let claim = look.writer.clone().filter(|_| reap).map(Box::new);
-        let unique = request.paths.unfinished_record(&self.unique()?);
+        let (claim, unique) = if reap {
+            let unique = request.paths.unfinished_record(self.unique()?);
+            (look.writer.clone().map(Box::new), Some(unique))
+        } else {
+            (None, None)
+        };
         let path = &*request.paths.record;
-        let unique = &*unique;
+        let unique = unique.as_deref();
         let names = Names { path, unique };
         let outcome = self.record.adopt(names, look, reap, &mut self.faults);
         match outcome {
@@ -688,13 +693,13 @@ impl OwnName {
             None => sys::own_pid().ok_or_else(|| no_name(std::io::ErrorKind::NotFound.into()))?,
         };
         let thread = crate::hold::Lane::of_this_thread().number();
-        let random = sys::random().map_err(no_name)?;
+        let random = own::random().map_err(no_name)?;
         Ok(Self {
             pid,
             launch: Arc::from(format!("{pid}:{thread}:{random:016x}")),
             random,
             process: identity,
-            identity: identity.map(|identity| Arc::from(identity.to_string())),
+            identity: own::identity_text(),
         })
     }
 }

@@ -14,7 +14,7 @@ use crate::busy;
 use crate::fault::{FaultPoint, Faults};
 use crate::fence;
 use crate::files::{self, FileId, Kind};
-use crate::path::Paths;
+use crate::path::{Paths, Unique};
 use crate::record::{self, Content, LastWriter};
 use crate::sys::Number;
 
@@ -89,7 +89,7 @@ fn look_at(descriptor: OwnedFd, liveness: &ProcLiveness) -> Result<Found, Swept>
 /// To look and then to remove by name would remove whatever comes in between, such as a claim of
 /// protocol 1 that does not ask for the lock. So the record gets another name first, and is removed
 /// only if it is the one that was found.
-pub(crate) fn remove(paths: &Paths, unique: &str, found: &Found, faults: &mut Faults) -> Swept {
+pub(crate) fn remove(paths: &Paths, unique: Unique, found: &Found, faults: &mut Faults) -> Swept {
     let path = &*paths.record;
     let looked = faults
         .hit(FaultPoint::Look)
@@ -131,8 +131,8 @@ fn read(descriptor: &OwnedFd) -> Option<(FileId, LastWriter)> {
     if found.kind != Kind::Regular {
         return None;
     }
-    let bytes = fence::bytes_of(descriptor, found.size).ok()?;
-    match record::classify(&bytes, found.size) {
+    let classify = |bytes: &[u8]| record::classify(bytes, found.size);
+    match fence::with_bytes(descriptor, found.size, classify).ok()? {
         Content::Current(writer) => Some((found.id, writer?)),
         // Such a claim excludes by itself: where nobody may judge it, nobody may remove it.
         Content::Legacy(writer) => cfg!(feature = "legacy-v1").then_some((found.id, writer)),

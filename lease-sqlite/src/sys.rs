@@ -352,6 +352,9 @@ impl Seen<'_> {
     }
 }
 
+/// The first database of a connection, without a comparison of names.
+const MAIN: *const libc::c_char = std::ptr::null();
+
 /// Returns a number that changes when the file behind a connection was changed by somebody else, as
 /// far as a transaction has seen. No system call. `None` if SQLite does not say.
 pub(crate) fn data_version(connection: &Connection) -> Option<u32> {
@@ -361,7 +364,7 @@ pub(crate) fn data_version(connection: &Connection) -> Option<u32> {
     let code = unsafe {
         ffi::sqlite3_file_control(
             connection.handle(),
-            c"main".as_ptr(),
+            MAIN,
             ffi::SQLITE_FCNTL_DATA_VERSION,
             (&raw mut version).cast(),
         )
@@ -380,7 +383,7 @@ pub(crate) fn last_error(connection: &Connection) -> i32 {
     unsafe {
         ffi::sqlite3_file_control(
             connection.handle(),
-            c"main".as_ptr(),
+            MAIN,
             ffi::SQLITE_FCNTL_LAST_ERRNO,
             (&raw mut number).cast(),
         )
