@@ -212,6 +212,18 @@ fn a_writer_that_holds_something_else_passes_nobody_at_a_release() {
 }
 
 #[test]
+fn who_asked_for_the_whole_does_not_pass_who_asked_for_a_part_before() {
+    let mut rig = Rig::sessions();
+    let held = rig.granted("p", &mcp());
+    let part = rig.queue("p/x", &inp(), Wait::Forever);
+    rig.queue("p", &oth(), Wait::Forever);
+    rig.release("p", held.at).change();
+    let settled = rig.settled().expect("nobody is in front of the part");
+    assert_eq!((settled.waiter, settled.outcome.is_ok()), (part, true));
+    assert_eq!((rig.settled(), rig.registry.waiting()), (None, 1));
+}
+
+#[test]
 fn proof_of_a_death_lets_nobody_overtake_who_waits_for_more() {
     let policy = LeasePolicy::hosted_session(Duration::from_millis(TTL_MS)).unwrap();
     let mut rig = Rig::new(policy);
