@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use lease_core::{Clock as _, Moment};
@@ -19,7 +19,10 @@ use crate::clock::{Alarm, AlarmError, SystemClock};
 use crate::sys;
 
 /// The keeper of this process, once it was needed.
-static KEEPER: Mutex<Option<Arc<Keeper>>> = Mutex::new(None);
+static KEEPER: OnceLock<Arc<Keeper>> = OnceLock::new();
+
+/// Held by who starts it.
+static STARTING: Mutex<()> = Mutex::new(());
 
 struct Keeper {
     runtime: Handle,
@@ -44,7 +47,7 @@ pub(crate) fn arm(at: Moment, waker: Waker) -> Result<Alarm, AlarmError> {
 
 /// An alarm of the keeper.
 pub(crate) struct Armed {
-    keeper: Arc<Keeper>,
+    keeper: &'static Keeper,
     key: (Moment, u64),
 }
 
@@ -59,14 +62,23 @@ pub(crate) fn runtime() -> io::Result<Handle> {
     Ok(keeper()?.runtime.clone())
 }
 
-fn keeper() -> io::Result<Arc<Keeper>> {
-    let mut kept = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(keeper) = &*kept {
-        return Ok(Arc::clone(keeper));
+fn keeper() -> io::Result<&'static Keeper> {
+    match KEEPER.get() {
+        Some(keeper) => Ok(keeper),
+        None => start_once(),
     }
-    let keeper = start()?;
-    *kept = Some(Arc::clone(&keeper));
-    Ok(keeper)
+}
+
+#[cold]
+fn start_once() -> io::Result<&'static Keeper> {
+    let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if KEEPER.get().is_none() {
+        // Nobody else sets it.
+        drop(KEEPER.set(start()?));
+    }
+    drop(starting);
+    let none = || io::Error::other("the keeper was just started");
+    KEEPER.get().map(|keeper| &**keeper).ok_or_else(none)
 }
 
 fn start() -> io::Result<Arc<Keeper>> {

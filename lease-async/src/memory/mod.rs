@@ -14,7 +14,6 @@ use core::pin::pin;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Poll;
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use lease_core::{
@@ -349,10 +348,7 @@ impl<H: Holder> Inner<H> {
         self.publish(mine);
         drop(inside);
         drop(parting.served);
-        for waker in parting.wakers {
-            // One that panics is not to cost the next one its turn.
-            drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
-        }
+        parting.wakers.wake();
     }
 
     /// Takes what is to be published, unless another thread publishes: that one looks again after it is done.

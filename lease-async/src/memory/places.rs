@@ -8,6 +8,7 @@ use core::hash::Hash;
 use core::task::Waker;
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 
 /// For how many the memory stays while nobody waits.
 const SPARE: usize = 64;
@@ -76,14 +77,21 @@ impl<K: Copy + Hash + Ord, T> Places<K, T> {
     }
 
     /// Takes the answer, or remembers whom to wake.
+    #[inline]
     pub(super) fn look(&mut self, who: K, waker: &Waker) -> Look<T> {
-        match self.kept.get_mut(&who) {
-            Some(Place::Empty(Some(kept))) if kept.will_wake(waker) => Look::Waits(None),
-            Some(Place::Empty(kept)) => Look::Waits(kept.replace(waker.clone())),
-            Some(Place::Answered(_) | Place::Shut) | None => match self.remove(who) {
-                Some(Place::Answered(answer)) => Look::Answer(answer),
-                Some(Place::Empty(_) | Place::Shut) | None => Look::Shut,
-            },
+        let Entry::Occupied(mut place) = self.kept.entry(who) else {
+            return Look::Shut;
+        };
+        match place.get_mut() {
+            Place::Empty(Some(kept)) if kept.will_wake(waker) => return Look::Waits(None),
+            Place::Empty(kept) => return Look::Waits(kept.replace(waker.clone())),
+            Place::Answered(_) | Place::Shut => {}
+        }
+        let place = place.remove();
+        self.shrink();
+        match place {
+            Place::Answered(answer) => Look::Answer(answer),
+            Place::Empty(_) | Place::Shut => Look::Shut,
         }
     }
 
@@ -98,11 +106,15 @@ impl<K: Copy + Hash + Ord, T> Places<K, T> {
 
     fn remove(&mut self, who: K) -> Option<Place<T>> {
         let place = self.kept.remove(&who);
+        self.shrink();
+        place
+    }
+
+    fn shrink(&mut self) {
         if self.kept.is_empty() && self.kept.capacity() > SPARE {
             // What a crowd needed is not kept for one.
             self.kept = HashMap::new();
         }
-        place
     }
 
     /// Who waits, in order.

@@ -1,6 +1,7 @@
 //! What is behind the mutex: the registry, who waits for its answers, and the one alarm.
 
-use core::task::{Poll, Waker};
+use core::task::Waker;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
@@ -22,7 +23,7 @@ pub(super) struct State<H: Holder> {
     pub(super) stage: Stage,
     places: Places<WaiterId, Settled<H>>,
     /// The leases that were granted to requests, and that none of these has received yet.
-    unclaimed: HashMap<Generation, Unclaimed>,
+    unclaimed: UnclaimedLeases,
     pub(super) causes: Causes,
     /// The spans of those that were just served.
     served: Vec<Span>,
@@ -35,6 +36,9 @@ pub(super) struct State<H: Holder> {
     turned_away: Wakers,
     discarded: Vec<Waker>,
 }
+
+/// For how many unclaimed leases the memory stays while there are none.
+const SPARE: usize = 64;
 
 /// How far the authority is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +56,41 @@ struct Unclaimed {
     grants: usize,
     /// More than one request of its holder was granted it.
     shared: bool,
+}
+
+/// Mostly there is one, which takes no memory, and is not searched for.
+#[derive(Default)]
+struct UnclaimedLeases {
+    first: Option<(Generation, Unclaimed)>,
+    others: HashMap<Generation, Unclaimed>,
+}
+
+impl UnclaimedLeases {
+    fn insert(&mut self, generation: Generation, unclaimed: Unclaimed) {
+        match &self.first {
+            None => self.first = Some((generation, unclaimed)),
+            Some(_) => drop(self.others.insert(generation, unclaimed)),
+        }
+    }
+
+    fn get_mut(&mut self, generation: Generation) -> Option<&mut Unclaimed> {
+        match &mut self.first {
+            Some((first, unclaimed)) if *first == generation => Some(unclaimed),
+            Some(_) | None if self.others.is_empty() => None,
+            Some(_) | None => self.others.get_mut(&generation),
+        }
+    }
+
+    fn remove(&mut self, generation: Generation) {
+        let first = self.first.take_if(|(first, _)| *first == generation);
+        if first.is_none() && !self.others.is_empty() {
+            self.others.remove(&generation);
+            if self.others.is_empty() && self.others.capacity() > SPARE {
+                // What a crowd needed is not kept for one.
+                self.others = HashMap::new();
+            }
+        }
+    }
 }
 
 /// What is left to do once the lock is free.
@@ -85,18 +124,19 @@ impl Wakers {
             Some(_) => self.rest.extend(waker),
         }
     }
-}
 
-impl IntoIterator for Wakers {
-    type Item = Waker;
-    type IntoIter = core::iter::Chain<core::option::IntoIter<Waker>, std::vec::IntoIter<Waker>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.rest)
+    /// Wakes all. Not under a lock.
+    pub(super) fn wake(self) {
+        // One that panics is not to cost the next one its turn.
+        let wake = |waker: Waker| drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+        if let Some(first) = self.first {
+            wake(first);
+        }
+        if !self.rest.is_empty() {
+            self.rest.into_iter().for_each(wake);
+        }
     }
 }
-
-type Answer<H> = Result<Outcome<H>, AuthorityError>;
 
 impl<H: Holder> State<H> {
     pub(super) fn new(registry: Registry<H>) -> Self {
@@ -104,7 +144,7 @@ impl<H: Holder> State<H> {
             registry,
             stage: Stage::New,
             places: Places::new(),
-            unclaimed: HashMap::new(),
+            unclaimed: UnclaimedLeases::default(),
             causes: Causes::new(),
             served: Vec::new(),
             alarm: None,
@@ -155,26 +195,15 @@ impl<H: Holder> State<H> {
     }
 
     /// Takes the answer, or remembers whom to wake.
-    ///
-    /// Answers the waker that is not needed any more too, to be dropped outside the lock: with it a task may
-    /// go, and with that another request.
-    pub(super) fn poll(
-        &mut self,
-        waiter: WaiterId,
-        waker: &Waker,
-    ) -> (Poll<Answer<H>>, Option<Waker>) {
-        let answer = match self.places.look(waiter, waker) {
-            Look::Waits(replaced) => return (Poll::Pending, replaced),
-            Look::Answer(settled) => Ok(match settled.outcome {
-                Ok((grant, change)) => {
-                    self.claim(&grant);
-                    Outcome::Granted(grant, change)
-                }
-                Err(refusal) => Outcome::Refused(refusal),
-            }),
-            Look::Shut => Err(AuthorityError::ShutDown),
-        };
-        (Poll::Ready(answer), None)
+    #[inline]
+    pub(super) fn look(&mut self, waiter: WaiterId, waker: &Waker) -> Look<Settled<H>> {
+        let look = self.places.look(waiter, waker);
+        if let Look::Answer(settled) = &look
+            && let Ok((grant, _)) = &settled.outcome
+        {
+            self.claim(grant);
+        }
+        look
     }
 
     /// Takes a request back whose receiver is gone; what it was granted is given back.
@@ -192,15 +221,13 @@ impl<H: Holder> State<H> {
 
     /// Somebody has received a grant: its lease is theirs to give back.
     pub(super) fn claim(&mut self, grant: &Grant) {
-        if !self.unclaimed.is_empty() {
-            self.unclaimed.remove(&grant.at.token.generation);
-        }
+        self.unclaimed.remove(grant.at.token.generation);
     }
 
     /// Counts a grant that is on its way.
     fn send(&mut self, grant: &Grant) {
         let generation = grant.at.token.generation;
-        match (grant.provenance, self.unclaimed.get_mut(&generation)) {
+        match (grant.provenance, self.unclaimed.get_mut(generation)) {
             (_, Some(unclaimed)) => {
                 unclaimed.grants = unclaimed.grants.saturating_add(1);
                 unclaimed.shared = true;
@@ -223,7 +250,7 @@ impl<H: Holder> State<H> {
         let at = grant.at;
         self.registry.abandon(&settled.resource, grant, turn);
         let generation = at.token.generation;
-        let Some(unclaimed) = self.unclaimed.get_mut(&generation) else {
+        let Some(unclaimed) = self.unclaimed.get_mut(generation) else {
             return;
         };
         unclaimed.grants = unclaimed.grants.saturating_sub(1);
@@ -231,7 +258,7 @@ impl<H: Holder> State<H> {
             return;
         }
         let shared = unclaimed.shared;
-        self.unclaimed.remove(&generation);
+        self.unclaimed.remove(generation);
         if shared {
             // The core keeps what was shared, since it cannot tell that none of them had it in hand.
             let release = Call {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lease_core::{Holder, Outcome, WaiterId};
 
+use super::places::Look;
 use super::{How, Inner};
 use crate::authority::AuthorityError;
 
@@ -33,14 +34,27 @@ impl<H: Holder> Future for Waiting<H> {
             return Poll::Ready(Err(AuthorityError::ShutDown));
         };
         let mut state = self.inner.state();
-        let (answer, replaced) = state.poll(waiter, cx.waker());
-        let cause = answer.is_ready().then(|| state.causes.remove(waiter));
+        let settled = match state.look(waiter, cx.waker()) {
+            Look::Waits(replaced) => {
+                drop(state);
+                // With a waker a task may go, and with that another request.
+                drop(replaced);
+                return Poll::Pending;
+            }
+            Look::Answer(settled) => Some(settled),
+            Look::Shut => None,
+        };
+        let cause = state.causes.remove(waiter);
         drop(state);
-        drop((replaced, cause));
-        if answer.is_ready() {
-            self.waiter = None;
-        }
-        answer
+        drop(cause);
+        self.waiter = None;
+        Poll::Ready(match settled {
+            Some(settled) => Ok(match settled.outcome {
+                Ok((grant, change)) => Outcome::Granted(grant, change),
+                Err(refusal) => Outcome::Refused(refusal),
+            }),
+            None => Err(AuthorityError::ShutDown),
+        })
     }
 }
 

@@ -399,7 +399,11 @@ impl Causes {
     }
 
     /// Remembers the present span, if there is one.
+    #[inline]
     pub(crate) fn add(&mut self, waiter: WaiterId, resource: Option<&ResourceKey>) {
+        if is_off() {
+            return;
+        }
         let span = Span::current();
         if let Some(resource) = resource.filter(|_| !span.is_disabled()) {
             self.0.insert(waiter, (resource.clone(), span));
@@ -407,7 +411,11 @@ impl Causes {
     }
 
     /// The request is answered or gone. Its span may end with it, so it goes outside of locks.
+    #[inline]
     pub(crate) fn remove(&mut self, waiter: WaiterId) -> Option<Span> {
+        if self.0.is_empty() {
+            return None;
+        }
         let (_resource, span) = self.0.remove(&waiter)?;
         Some(span)
     }
