@@ -58,8 +58,10 @@ impl ForbidBlocking {
     /// That of the future.
     pub async fn during<F: Future>(future: F) -> F::Output {
         let mut future = pin!(future);
+        // The same one at each poll: what the future made since then is newer.
+        let number = Mark::number();
         poll_fn(|context| {
-            let _mark = Self::on_this_thread();
+            let _mark = Mark::put(number, Kind::Forbidden);
             future.as_mut().poll(context)
         })
         .await
@@ -67,6 +69,9 @@ impl ForbidBlocking {
 }
 
 /// Lifts a [`ForbidBlocking`] on this thread as long as it lives, for a reason.
+///
+/// It counts for whatever runs on this thread: one that is held across an await lifts the ban for the other
+/// tasks of the thread, too.
 ///
 /// Each is counted under its site, and so is each wait that would have been refused without it:
 /// [`Health::blocking`](crate::Health) tells.
@@ -179,8 +184,24 @@ struct Mark {
 
 impl Mark {
     fn new(kind: Kind) -> Self {
+        Self::put(Self::number(), kind)
+    }
+
+    /// Returns a number that no mark of any thread has.
+    fn number() -> u64 {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        LAST.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Puts a mark on this thread, above those with a smaller number.
+    fn put(number: u64, kind: Kind) -> Self {
+        Marks::with(|marks| {
+            let place = marks.stack.partition_point(|(other, _)| *other < number);
+            marks.stack.insert(place, (number, kind));
+            Some(())
+        });
         Self {
-            number: Marks::with(|marks| Some(marks.add(kind))).unwrap_or_default(),
+            number,
             stays_on_its_thread: PhantomData,
         }
     }
@@ -211,16 +232,12 @@ enum Rule {
 /// The marks of a thread, the newest last.
 #[derive(Debug)]
 struct Marks {
-    last: u64,
     stack: Vec<(u64, Kind)>,
 }
 
 thread_local! {
     static MARKS: RefCell<Marks> = const {
-        RefCell::new(Marks {
-            last: 0,
-            stack: Vec::new(),
-        })
+        RefCell::new(Marks { stack: Vec::new() })
     };
 }
 
@@ -229,12 +246,6 @@ impl Marks {
     fn with<T>(part: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         let outcome = MARKS.try_with(|marks| part(&mut *marks.try_borrow_mut().ok()?));
         outcome.ok().flatten()
-    }
-
-    fn add(&mut self, kind: Kind) -> u64 {
-        self.last = self.last.saturating_add(1);
-        self.stack.push((self.last, kind));
-        self.last
     }
 
     fn rule(&self) -> Option<Rule> {

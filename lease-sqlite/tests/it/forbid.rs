@@ -249,3 +249,27 @@ fn a_task_forbids_blocking_wherever_it_is_polled_and_nowhere_else() {
             .unwrap();
     });
 }
+
+// C101
+#[test]
+fn an_exception_of_a_task_outlives_an_await_and_ends_where_it_ends() {
+    let place = Place::new();
+    let lock = place.lock();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(ForbidBlocking::during(async {
+        forbidden(lock.acquire(within(BOUND)));
+        let lifted = AllowBlocking::new("across an await", "a test");
+        pair(&lock).unwrap();
+        for _poll in 0..3 {
+            tokio::task::yield_now().await;
+            pair(&lock).unwrap();
+        }
+        drop(lifted);
+        tokio::task::yield_now().await;
+        forbidden(lock.acquire(within(BOUND)));
+    }));
+    assert_eq!(counted(&lock, "across an await"), (1, 4));
+    pair(&lock).unwrap();
+}
