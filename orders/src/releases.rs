@@ -272,11 +272,15 @@ impl Front {
         drop(gone);
     }
 
-    /// Nothing is held, and nobody is on the way.
+    /// Nothing is held, and nobody is on the way. One seat at most is kept for the next request.
     fn assert_at_rest(&self) {
-        let order = self.order.lock().unwrap();
+        let mut order = self.order.lock().unwrap();
         assert_eq!(order.rooms.len(), 0);
         assert_eq!(order.rooms.requests(), 0);
+        if let Some((room, generation)) = order.rooms.last_of(0) {
+            drop(order.take(room, generation));
+        }
+        assert_eq!(order.rooms.last_of(0), None);
         drop(order);
         assert_eq!(self.authority.lock().unwrap().held, [None, None]);
     }

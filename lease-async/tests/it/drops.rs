@@ -267,3 +267,32 @@ fn an_authority_goes_with_its_last_front_session_and_guard() {
     drop(kept);
     assert!(weak.upgrade().is_none());
 }
+
+#[tokio::test]
+async fn a_lease_that_has_ended_is_not_known_and_keeps_nothing_of_its_session() {
+    let memory = Memory::new().unwrap();
+    let policy = memory.default_policy();
+    let authority: Arc<dyn Authority<Holder = SessionHolder>> = Arc::new(memory);
+    let weak = Arc::downgrade(&authority);
+    let leases = Leases::open(authority, policy).unwrap();
+    let sessions = ["a", "b"].map(|agent| leases.connect(agent).unwrap());
+    for round in 0..300 {
+        let [one, two] = [round % 2, round % 3 % 2].map(|which| &sessions[which]);
+        let here = one.acquire(format!("/app/{}", round % 7)).await.unwrap();
+        let there = two.acquire(format!("/tool/{round}")).await.unwrap();
+        assert_eq!((leases.known(), leases.list().len()), (2, 2));
+        if round % 5 == 0 {
+            here.release().await.unwrap();
+        } else {
+            drop(here);
+        }
+        let listed: Vec<_> = leases.list().into_iter().map(|held| held.token).collect();
+        assert_eq!((leases.known(), listed), (1, vec![there.token()]));
+        drop(there);
+        assert_eq!((leases.known(), leases.list().len()), (0, 0));
+    }
+    let health = leases.health();
+    assert!(health.oldest.is_none(), "{health:?}");
+    drop((leases, sessions));
+    assert!(weak.upgrade().is_none());
+}
