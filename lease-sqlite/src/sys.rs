@@ -155,11 +155,14 @@ pub(crate) fn wait_any(bell: Option<&Bell>, process: Option<&OwnedFd>, time: Dur
         tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: time.subsec_nanos().into(),
     };
-    let bell = bell.map(|bell| &bell.0);
-    let waited = [bell, process].into_iter().flatten();
-    let mut events: Vec<_> = waited.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let event = |fd| PollFd::new(fd, PollFlags::IN);
+    let outcome = match (bell.map(|bell| &bell.0), process) {
+        (Some(bell), Some(process)) => poll(&mut [event(bell), event(process)], Some(&timeout)),
+        (Some(one), None) | (None, Some(one)) => poll(&mut [event(one)], Some(&timeout)),
+        (None, None) => poll(&mut [], Some(&timeout)),
+    };
     // A signal ends it early, and whoever waits looks again.
-    poll(&mut events, Some(&timeout)) != Ok(0)
+    outcome != Ok(0)
 }
 
 /// Registers a descriptor with the reactor of the runtime that is entered.
