@@ -70,7 +70,8 @@ pub enum AcquireError {
         /// Which.
         lock_path: PathBuf,
     },
-    /// This is a forked child, and the lock belongs to its parent. Retry: with a lock opened here.
+    /// This is a forked child, and the lock belongs to its parent. Retry: with a lock opened here, unless the
+    /// child was forked while another thread was inside SQLite, whose own locks may then be shut for ever.
     #[error("write lock {lock_path:?} was opened by the process that this one was forked from")]
     Forked {
         /// Which.

@@ -45,7 +45,7 @@ use crate::error::{AcquireError, Step};
 use crate::hold::{Hold, Lane};
 use crate::lock::Shared;
 use crate::options::Settings;
-use crate::sys::{self, Native};
+use crate::sys::{self, Common, Native};
 
 /// Takes the lock, waiting within the budget, and blocks no thread meanwhile.
 pub(crate) async fn acquire(
@@ -295,14 +295,15 @@ impl Drop for Sent {
 }
 
 /// The front of this process, once it was needed.
-static FRONT: Mutex<Option<Native<Handle>>> = Mutex::new(None);
+static FRONT: Common<Mutex<Option<Handle>>> = Common::new();
 
 /// Returns the runtime of the front, which runs on its own thread.
 fn front() -> io::Result<Handle> {
-    let mut known = FRONT.lock().unwrap_or_else(PoisonError::into_inner);
     // That of a parent has no thread in a forked child.
-    if let Some(front) = known.as_ref().filter(|front| front.is_own()) {
-        return Ok(Handle::clone(front));
+    let known = FRONT.of_this_process().lock();
+    let mut known = known.unwrap_or_else(PoisonError::into_inner);
+    if let Some(front) = &*known {
+        return Ok(front.clone());
     }
     let mut builder = Builder::new_current_thread();
     let runtime = Front(Some(builder.enable_io().enable_time().build()?));
@@ -311,7 +312,7 @@ fn front() -> io::Result<Handle> {
     thread::Builder::new()
         .name("write-lock-front".to_owned())
         .spawn(move || runtime.serve())?;
-    *known = Some(Native::new(handle.clone()));
+    *known = Some(handle.clone());
     Ok(handle)
 }
 

@@ -22,7 +22,7 @@ use crate::path::Paths;
 use crate::record::LastWriter;
 use crate::state::State;
 use crate::sweep::Swept;
-use crate::sys::Image;
+use crate::sys::{Common, Image};
 use crate::wait::{self, Line, WaitBudget};
 
 /// A lock that may be taken. It is no hold.
@@ -288,12 +288,9 @@ pub(crate) struct Shared {
 /// The lock path of a hold that is on. Then nothing was closed.
 #[cfg(feature = "test-util")]
 pub fn close_all() -> Result<(), PathBuf> {
-    let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let open: Vec<Arc<Shared>> = table
-        .values()
-        .filter_map(Weak::upgrade)
-        .filter(|shared| shared.check_image().is_ok())
-        .collect();
+    let table = TABLE.of_this_process().lock();
+    let table = table.unwrap_or_else(PoisonError::into_inner);
+    let open: Vec<Arc<Shared>> = table.values().filter_map(Weak::upgrade).collect();
     let mut states: Vec<MutexGuard<'_, State>> = open.iter().map(|shared| shared.state()).collect();
     if let Some((held, _)) = open
         .iter()
@@ -307,21 +304,19 @@ pub fn close_all() -> Result<(), PathBuf> {
 }
 
 /// Every path in use.
-static TABLE: Mutex<BTreeMap<PathBuf, Weak<Shared>>> = Mutex::new(BTreeMap::new());
+static TABLE: Common<Mutex<BTreeMap<PathBuf, Weak<Shared>>>> = Common::new();
 
 impl Shared {
     fn of(paths: Paths) -> Arc<Self> {
-        let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-        let present = Image::present();
+        let table = TABLE.of_this_process().lock();
+        let mut table = table.unwrap_or_else(PoisonError::into_inner);
         table.retain(|_, shared| shared.strong_count() > 0);
-        let known = table.get(&paths.record).and_then(Weak::upgrade);
-        // What a forked child finds here belongs to its parent.
-        if let Some(shared) = known.filter(|shared| shared.image == present) {
+        if let Some(shared) = table.get(&paths.record).and_then(Weak::upgrade) {
             return shared;
         }
         let shared = Arc::new(Self {
             paths,
-            image: present,
+            image: Image::present(),
             state: Mutex::default(),
             line: Line::default(),
         });

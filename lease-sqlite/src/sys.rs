@@ -631,6 +631,39 @@ impl Block {
     }
 }
 
+/// What all of a process share, and a forked child has anew: a thread of the parent may have had a lock in it
+/// at the moment of the fork, and nobody would ever open that.
+#[derive(Debug)]
+pub(crate) struct Common<T>(AtomicPtr<Native<T>>);
+
+impl<T: Default + Send + Sync> Common<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// Returns that of this process. What a parent had stays in memory, and is not dropped.
+    pub(crate) fn of_this_process(&'static self) -> &'static T {
+        let mut present = self.0.load(Ordering::Acquire);
+        loop {
+            // SAFETY: the pointer is null or that of a value that was leaked below.
+            if let Some(known) = unsafe { present.as_ref() }.filter(|known| known.is_own()) {
+                return known;
+            }
+            let made: *mut Native<T> = Box::leak(Box::new(Native::new(T::default())));
+            let order = (Ordering::AcqRel, Ordering::Acquire);
+            match (self.0).compare_exchange(present, made, order.0, order.1) {
+                // SAFETY: it was leaked just now and lives for ever.
+                Ok(_former) => return unsafe { &*made },
+                Err(theirs) => {
+                    // SAFETY: `made` was not published.
+                    drop(unsafe { Box::from_raw(made) });
+                    present = theirs;
+                }
+            }
+        }
+    }
+}
+
 /// A value that is dropped only by the process that made it; a forked child leaves it alone.
 #[derive(Debug)]
 pub(crate) struct Native<T> {
@@ -672,5 +705,58 @@ impl<T> Drop for Native<T> {
             // SAFETY: it is dropped here and nowhere else, and `self` ends with this call.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Forks a child that ends at once with what `look` gives.
+    fn in_child(look: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child looks at atomics, may ask for memory, and leaves.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0);
+        if pid == 0 {
+            let seen = look();
+            // SAFETY: nothing of the parent is dropped or flushed twice.
+            unsafe { libc::_exit(i32::from(seen)) };
+        }
+        let mut status = 0;
+        // SAFETY: the child was forked here and nobody else waits for it.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        libc::WEXITSTATUS(status) == 1
+    }
+
+    #[test]
+    fn a_lock_that_a_thread_had_at_the_fork_is_open_in_the_child() {
+        static SHARED: Common<Mutex<u32>> = Common::new();
+        let number = || {
+            let shared = SHARED.of_this_process().try_lock();
+            shared.ok().map(|number| *number)
+        };
+        *SHARED.of_this_process().lock().unwrap() = 7;
+        let held = SHARED.of_this_process().lock().unwrap();
+        assert_eq!(number(), None, "its owner has it");
+        assert!(in_child(|| number() == Some(0)));
+        drop(held);
+        assert_eq!(number(), Some(7), "and what the parent has is left alone");
+    }
+
+    #[test]
+    fn threads_that_come_first_together_share_one() {
+        static SHARED: Common<Mutex<u32>> = Common::new();
+        let start = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _thread in 0..8 {
+                scope.spawn(|| {
+                    start.wait();
+                    *SHARED.of_this_process().lock().unwrap() += 1;
+                });
+            }
+        });
+        assert_eq!(*SHARED.of_this_process().lock().unwrap(), 8);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use lease_sqlite::{AcquireError, LockOptions, Lost, Released, WriteLock};
 
@@ -162,6 +163,26 @@ fn what_a_child_inherits_is_inert_and_the_parent_holds_on() {
     drop(inherited);
     assert_eq!(hold.release().unwrap(), Released::Lock);
     assert_eq!(other.does("acquire 0"), "granted depth=1");
+}
+
+#[test]
+fn a_child_that_is_forked_while_others_open_can_open() {
+    let place = Place::new();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _thread in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(place.lock());
+                }
+            });
+        }
+        // A child that waits for a lock of a thread that it does not have is ended by the runner.
+        for _child in 0..50 {
+            assert!(!in_child(|| drop(place.lock())));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]
