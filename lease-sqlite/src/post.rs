@@ -8,7 +8,8 @@
 //! - `wanted` or `passed` is set as long as somebody waits who has been sent for: it is unset only by
 //!   whoever takes what was passed, by the last who leaves, or where there are no such locks.
 //! - Whoever sets `passed`, or unsets `wanted` without that, rings afterwards.
-//! - Whoever takes what was passed has quieted the bell before: a ring that comes later is heard.
+//! - Whoever finds nothing passed quiets the bell, and looks once more before it listens again; and whoever
+//!   sends the thread has quieted it before. So a ring that comes later is heard.
 
 /// A place in the line at a gate.
 pub(crate) trait Spot: Clone {

@@ -36,10 +36,10 @@ enum Waiter {
     InLine,
     /// It has sent the thread, and listens.
     Sent,
-    /// It has quieted the bell, and goes to see.
-    Rung,
-    /// It has seen first.
-    Saw(Option<Place>),
+    /// It has found nothing.
+    Saw,
+    /// It has quieted the bell, and looks once more.
+    Quieted,
     Passed(Place),
     /// It has sent the thread for the next one of its process.
     Sure(Place),
@@ -57,7 +57,7 @@ enum Stranger {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Nothing,
-    /// The bell is quieted after what was passed has been looked for.
+    /// The bell is quieted, and nobody looks once more.
     QuietLate,
     /// It rings before anybody can see what was passed.
     RingEarly,
@@ -228,13 +228,17 @@ impl World {
                 let sent = self.sent(wrong).into_iter();
                 sent.map(|next| set(next, Waiter::Sent)).collect()
             }
-            Waiter::Sent if self.bell => vec![self.looks(who, wrong)],
-            Waiter::Rung => {
-                let taken = next.post.take_passed();
-                vec![set(next, taken.map_or(Waiter::InLine, Waiter::Passed))]
-            }
-            Waiter::Saw(taken) => {
+            Waiter::Sent if self.bell => vec![self.looks(who)],
+            Waiter::Saw => {
                 next.bell = false;
+                let then = match wrong {
+                    Wrong::QuietLate => Waiter::InLine,
+                    _ => Waiter::Quieted,
+                };
+                vec![set(next, then)]
+            }
+            Waiter::Quieted => {
+                let taken = next.post.take_passed();
                 vec![set(next, taken.map_or(Waiter::InLine, Waiter::Passed))]
             }
             Waiter::Passed(place) if self.line.len() > 1 => {
@@ -256,20 +260,16 @@ impl World {
         let mut idle = self.gives_up(who, wrong);
         if self.waiters[who] == Waiter::Sent {
             // Something else woke it, such as the end of a holder.
-            idle.push(self.looks(who, wrong));
+            idle.push(self.looks(who));
         }
         (steps, idle)
     }
 
-    /// Quiets the bell, and then sees what was passed: in this order.
-    fn looks(&self, who: usize, wrong: Wrong) -> Self {
+    /// Sees what was passed; if nothing was, it quiets the bell and looks once more, in this order.
+    fn looks(&self, who: usize) -> Self {
         let mut next = self.clone();
-        if wrong == Wrong::QuietLate {
-            next.waiters[who] = Waiter::Saw(next.post.take_passed());
-        } else {
-            next.bell = false;
-            next.waiters[who] = Waiter::Rung;
-        }
+        let taken = next.post.take_passed();
+        next.waiters[who] = taken.map_or(Waiter::Saw, Waiter::Passed);
         next
     }
 

@@ -513,11 +513,14 @@ impl Waiter<'_> {
     /// is followed.
     fn come_back(&mut self, outside: Outside) -> (Sign, Option<Duration>) {
         let doorman = self.shared.line.doorman();
-        let Some(doorman) = doorman.filter(|_| outside.is_at_gate) else {
+        let Some(doorman) = doorman.filter(|_| outside.hears_bell) else {
             return (Sign::Try, None);
         };
         self.passed = doorman.passed();
         if self.passed.is_none() {
+            if !outside.is_at_gate {
+                return (Sign::Try, None);
+            }
             // Whoever shares its files may still have the lock.
             let holder = outside.holder.as_ref();
             let has_ended = |holder| sys::wait_any(None, Some(holder), Duration::ZERO);

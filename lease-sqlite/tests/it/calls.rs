@@ -189,7 +189,7 @@ fn nobody_sleeps_between_a_release_and_the_next_grant() {
     let sleeps = ["poll", "nanosleep", "select", "tv_sec"];
     let is_sleep = |call: &&String| sleeps.iter().any(|name| call.contains(name));
     assert_eq!(calls.iter().find(is_sleep), None, "{calls:#?}");
-    // The bell, `BEGIN EXCLUSIVE`, both files looked at, and the record.
+    // `BEGIN EXCLUSIVE`, both files looked at, and the record.
     said(&format!("{} calls from wake-up to signature", calls.len()));
-    assert!(calls.len() <= 14, "{calls:#?}");
+    assert!(calls.len() <= 13, "{calls:#?}");
 }

@@ -17,6 +17,7 @@ mod alone {
     #[cfg(feature = "async")]
     use crate::front::plain;
     use crate::rig::{BOUND, Place, Writer, now, until, within};
+    use crate::turns::waiting_at_gate;
 
     fn until_waiting(lock: &WriteLock) {
         until("somebody waits", || lock.waiting() > 0);
@@ -146,6 +147,29 @@ mod alone {
     #[test]
     fn a_task_leaves_a_poll_interval_to_peers_after_ten_holds_in_a_row() {
         leaves_room_for_peers(|lock| plain(lock.acquire_async(within(BOUND))).unwrap());
+    }
+
+    #[test]
+    fn what_is_in_the_way_behind_the_gate_is_tried_once_a_poll_interval() {
+        const POLL: Duration = Duration::from_millis(50);
+        let place = Place::new();
+        let options = LockOptions::new().poll(POLL);
+        let lock = options.open(place.database()).unwrap();
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        scope(|scope| {
+            let waiter = scope.spawn(|| lock.acquire(within(POLL * 20)).map(drop));
+            until("it waits", || waiting_at_gate(&place) > 0);
+            fs::remove_file(place.record()).unwrap();
+            fs::create_dir(place.record()).unwrap();
+            let before = lock.passes(FaultPoint::Begin);
+            assert_eq!(other.does("release"), "Some(Ok(Lock))");
+            let refused = waiter.join().unwrap().unwrap_err();
+            assert!(matches!(refused, AcquireError::Busy(_)), "{refused}");
+            let attempts = lock.passes(FaultPoint::Begin) - before;
+            assert!((2..=25).contains(&attempts), "{attempts} attempts");
+            assert!(lock.passes(FaultPoint::Passed) > 0);
+        });
     }
 
     #[test]
