@@ -200,6 +200,7 @@ impl<H: Holder> Hold<H> {
     ) -> Result<Change, LeaseError<H>> {
         let before = self.state().undecided;
         let span = telemetry::asks(self, &action);
+        let releases = matches!(action, Action::Release(_));
         let call = self.call(action);
         let reply = {
             let _inside = span.enter();
@@ -209,7 +210,7 @@ impl<H: Holder> Hold<H> {
             Reply::Ready(answer) => answer,
             Reply::Pending(answer) => answer.instrument(span.clone()).await,
         };
-        self.take_in(answer, before, &span)
+        self.take_in((answer, releases), before, &span)
     }
 
     /// Shows the token to a gate.
@@ -221,10 +222,11 @@ impl<H: Holder> Hold<H> {
         entered
     }
 
-    /// Takes an answer in. `before` is what was undecided when it was asked for: any answer reads that back.
+    /// Takes an answer in. `before` is what was undecided when it was asked for: any answer reads that back. Who
+    /// `releases` tells the table itself what became of that.
     fn take_in(
         self: &Arc<Self>,
-        answer: Result<Outcome<H>, AuthorityError>,
+        (answer, releases): (Result<Outcome<H>, AuthorityError>, bool),
         before: Option<LeaseId>,
         span: &Span,
     ) -> Result<Change, LeaseError<H>> {
@@ -243,7 +245,10 @@ impl<H: Holder> Hold<H> {
         }
         let error = match answer {
             Ok(Outcome::Granted(_, change) | Outcome::Done(change)) => {
-                self.learn(&change);
+                match Loss::of(&change).filter(|_| releases) {
+                    Some(loss) => drop(self.lose(loss)),
+                    None => self.learn(&change),
+                }
                 telemetry::changed(span, &change);
                 return Ok(change);
             }
@@ -480,7 +485,7 @@ impl<H: Holder> Hold<H> {
         due: Moment,
         (answer, before): (Result<Outcome<H>, AuthorityError>, Option<LeaseId>),
     ) {
-        let ended = span.in_scope(|| self.take_in(answer, before, span));
+        let ended = span.in_scope(|| self.take_in((answer, false), before, span));
         telemetry::lagged(self, due, &ended);
         self.renew();
     }
