@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
-use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +12,7 @@ use std::time::Instant;
 use crate::not_run::not_run;
 pub(crate) use crate::place::Place;
 pub(crate) use crate::told::answer;
-use crate::told::{BOUND, Told, this_program};
+use crate::told::{BOUND, Told, stands_for, this_program};
 
 const CHILD: &str = "LEASE_SQLITE_TEST_INJECT";
 
@@ -105,19 +104,7 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     said
 }
 
-impl Deref for Victim {
-    type Target = Told;
-
-    fn deref(&self) -> &Told {
-        &self.0
-    }
-}
-
-impl DerefMut for Victim {
-    fn deref_mut(&mut self) -> &mut Told {
-        &mut self.0
-    }
-}
+stands_for!(Victim);
 
 /// A strace that is on a child.
 pub(crate) struct Tracer {

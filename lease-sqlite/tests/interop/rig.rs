@@ -6,7 +6,6 @@
 )]
 
 use std::fs;
-use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::not_run::not_run;
 pub(crate) use crate::patience::until;
 pub(crate) use crate::place::Place;
 pub(crate) use crate::told::answer;
-use crate::told::{Told, this_program};
+use crate::told::{Told, stands_for, this_program};
 
 const ORDERS: &str = "LEASE_SQLITE_INTEROP_DATABASE";
 
@@ -133,19 +132,7 @@ impl Writer {
     }
 }
 
-impl Deref for Writer {
-    type Target = Told;
-
-    fn deref(&self) -> &Told {
-        &self.0
-    }
-}
-
-impl DerefMut for Writer {
-    fn deref_mut(&mut self) -> &mut Told {
-        &mut self.0
-    }
-}
+stands_for!(Writer);
 
 /// The database of a writer of ours; nothing in a test run of its own.
 pub(crate) fn orders() -> Option<PathBuf> {

@@ -6,7 +6,6 @@
 )]
 
 use std::fs;
-use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -18,7 +17,7 @@ pub(crate) use crate::not_run::not_run;
 pub(crate) use crate::patience::until;
 pub(crate) use crate::place::Place;
 pub(crate) use crate::told::{BOUND, answer};
-use crate::told::{ORDERLY, Told, this_program};
+use crate::told::{ORDERLY, Told, stands_for, this_program};
 
 const ORDERS: &str = "LEASE_SQLITE_TEST_DATABASE";
 
@@ -104,19 +103,7 @@ impl Writer {
     }
 }
 
-impl Deref for Writer {
-    type Target = Told;
-
-    fn deref(&self) -> &Told {
-        &self.0
-    }
-}
-
-impl DerefMut for Writer {
-    fn deref_mut(&mut self) -> &mut Told {
-        &mut self.0
-    }
-}
+stands_for!(Writer);
 
 /// Returns whether another program can be traced, and says so if not.
 pub(crate) fn has_strace(test: &str) -> bool {

@@ -93,6 +93,26 @@ impl Drop for Told {
     }
 }
 
+/// Lets a type of a test program, which has one, be used as such a process.
+macro_rules! stands_for {
+    ($name:ident) => {
+        impl std::ops::Deref for $name {
+            type Target = crate::told::Told;
+
+            fn deref(&self) -> &Self::Target {
+                &self.0
+            }
+        }
+
+        impl std::ops::DerefMut for $name {
+            fn deref_mut(&mut self) -> &mut Self::Target {
+                &mut self.0
+            }
+        }
+    };
+}
+pub(crate) use stands_for;
+
 /// The same program again, with the one test that obeys orders.
 pub(crate) fn this_program() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
