@@ -52,6 +52,7 @@ mod atomic {
     pub(crate) use core::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 }
 mod authority;
+mod caught;
 mod clock;
 #[cfg(all(feature = "procfs", target_os = "linux"))]
 mod deaths;

@@ -28,6 +28,7 @@ use self::state::{Parting, Stage, State};
 use self::waiting::Waiting;
 use self::watching::Watches;
 use crate::authority::{Authority, AuthorityError, BoxError, BoxFuture, Reply, ShutdownReport};
+use crate::caught::outcome;
 use crate::clock::{AlarmClock, Sleep, SystemClock};
 use crate::events::{EventSource, Events};
 use crate::ids;
@@ -425,8 +426,11 @@ impl<H: Holder> Inner<H> {
         match &self.liveness {
             Some(liveness) => {
                 let span = telemetry::verify(BACKEND, question);
-                let look = liveness.observe(question).instrument(span.clone());
-                let verdict = look.await;
+                let look = async { liveness.observe(question).await };
+                // One that panics has seen nothing, and others are looked at all the same.
+                let verdict = outcome(look.instrument(span.clone()))
+                    .await
+                    .unwrap_or_else(|| Verdict::Unknown(Evidence::new("observer_ended")));
                 telemetry::verified(&span, &verdict);
                 self.source.judged(&verdict);
                 verdict

@@ -13,6 +13,7 @@ use lease_core::{Generation, Holder, Question};
 use tracing::Instrument as _;
 
 use super::{How, Inner};
+use crate::caught::caught;
 use crate::clock::Alarm;
 use crate::liveness::Watched;
 use crate::telemetry;
@@ -49,21 +50,18 @@ impl<H: Holder> Inner<H> {
         }
         watches.looking = true;
         drop(watches);
-        let inner = Arc::downgrade(self);
-        let spawned = spawn(async move {
-            while let Some(inner) = inner.upgrade() {
+        let mut look = Look(Arc::downgrade(self));
+        // Where no thread is left, whoever calls next observes for itself.
+        spawn(async move {
+            while let Some(inner) = look.0.upgrade() {
                 inner.look_now().await;
                 let mut watches = inner.watches();
                 if !core::mem::take(&mut watches.again) {
                     watches.looking = false;
-                    return;
+                    look.0 = Weak::new();
                 }
             }
         });
-        if !spawned {
-            // No thread is left: whoever calls next observes for itself.
-            self.watches().looking = false;
-        }
     }
 
     async fn look_now(self: &Arc<Self>) {
@@ -98,7 +96,8 @@ impl<H: Holder> Inner<H> {
         }));
         // Under the lock, so that a death that is told now finds its watch kept.
         let watched = match &self.deaths {
-            Some(deaths) => deaths.watch(question, bell),
+            // One that panics watches nobody.
+            Some(deaths) => caught(|| deaths.watch(question, bell)).unwrap_or(Watched::Unseen),
             None => Watched::Unseen,
         };
         let watch = match watched {
@@ -131,6 +130,19 @@ impl<H: Holder> Inner<H> {
     }
 }
 
+/// A look on its way, or under way, until it is over.
+///
+/// One that breaks off, or that no thread is there for, is over too: the next one is made.
+struct Look<H: Holder>(Weak<Inner<H>>);
+
+impl<H: Holder> Drop for Look<H> {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.upgrade() {
+            inner.watches().looking = false;
+        }
+    }
+}
+
 /// Rings when a holder that is watched has died, or at the beat.
 struct Bell<H: Holder> {
     inner: Weak<Inner<H>>,
@@ -154,23 +166,15 @@ impl<H: Holder> Wake for Bell<H> {
 
 /// Runs a look away from the caller's executors, if a thread can be had.
 #[cfg(target_os = "linux")]
-fn spawn(look: impl Future<Output = ()> + Send + 'static) -> bool {
-    match crate::keeper::runtime() {
-        Ok(runtime) => {
-            drop(runtime.spawn(look));
-            true
-        }
-        Err(_) => false,
+fn spawn(look: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = crate::keeper::runtime() {
+        drop(runtime.spawn(look));
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-fn spawn(look: impl Future<Output = ()> + Send + 'static) -> bool {
-    match tokio::runtime::Handle::try_current() {
-        Ok(runtime) => {
-            drop(runtime.spawn(look));
-            true
-        }
-        Err(_) => false,
+fn spawn(look: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        drop(runtime.spawn(look));
     }
 }

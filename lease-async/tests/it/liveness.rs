@@ -1,14 +1,16 @@
 //! Observing holders: outside the lock, off the executor, and doubt never grants.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::Waker;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_async::{
-    AcquireError, AsyncHolderLiveness, LeasePolicy, Leases, Loss, ManualClock, Memory,
-    MemoryBuilder, Moment, Session, SessionHolder, Standing,
+    AcquireError, AsyncHolderLiveness, DeathSource, LeasePolicy, Leases, Loss, ManualClock, Memory,
+    MemoryBuilder, Moment, Session, SessionHolder, Standing, SystemClock, Watched,
 };
-use lease_core::{Code, Evidence, HolderLiveness, Question, Refusal, Verdict};
+use lease_core::{Clock as _, Code, Evidence, HolderLiveness, Question, Refusal, Verdict};
 use tokio::time::timeout;
 
 use crate::rig::{KEY, SOON, T0, ask};
@@ -162,6 +164,78 @@ async fn a_holder_that_cannot_be_watched_is_observed_at_a_beat_while_others_wait
     while clock.armed() > 0 {
         tokio::task::yield_now().await;
     }
+}
+
+/// Sees a holder that runs, then what the test says, then that it is dead.
+struct Thrice {
+    count: AtomicUsize,
+    second: fn() -> Verdict,
+    told: mpsc::Sender<()>,
+}
+
+#[async_trait]
+impl AsyncHolderLiveness<SessionHolder> for Thrice {
+    async fn observe(&self, _question: &Question<SessionHolder>) -> Verdict {
+        self.told.send(()).unwrap();
+        match self.count.fetch_add(1, Ordering::SeqCst) {
+            0 => Verdict::Alive(seen("runs")),
+            1 => (self.second)(),
+            _ => Verdict::Dead(seen("exited")),
+        }
+    }
+}
+
+/// Somebody waits for a holder who is dead at the third look. Moves the clock by a beat after the second one, and
+/// answers whether the one who waits is served.
+async fn served_at_the_beat(
+    builder: MemoryBuilder<SessionHolder>,
+    second: fn() -> Verdict,
+) -> bool {
+    let (told, looks) = mpsc::channel();
+    let observer = Thrice {
+        count: AtomicUsize::new(0),
+        second,
+        told,
+    };
+    let beat = Duration::from_secs(5);
+    let builder = builder.async_liveness(observer).observe_every(beat);
+    let (clock, memory, leases) = open(builder);
+    let (holder, other) = pair(&leases);
+    let _held = ask(&holder).await.unwrap();
+    let request = tokio::spawn(other.acquire(KEY).forever().into_future());
+    // The first look is the request's own, the second follows since it waits.
+    while memory.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..2 {
+        looks.recv_timeout(SOON).unwrap();
+    }
+    // One alarm is for the term, and one for the beat. Where none comes, nobody will look again.
+    let end = SystemClock::new().now().after(SOON);
+    while clock.armed() < 2 && SystemClock::new().now() < end {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(beat);
+    timeout(SOON, request)
+        .await
+        .is_ok_and(|answer| answer.unwrap().is_ok())
+}
+
+#[tokio::test]
+async fn a_look_that_panics_is_made_again_at_the_beat() {
+    assert!(served_at_the_beat(Memory::builder(), || panic!("as planned")).await);
+}
+
+#[tokio::test]
+async fn a_source_of_deaths_that_panics_watches_nobody() {
+    struct Panics;
+    impl DeathSource<SessionHolder> for Panics {
+        fn watch(&self, _question: &Question<SessionHolder>, _waker: Waker) -> Watched {
+            panic!("as planned")
+        }
+    }
+    let builder = Memory::builder().deaths(Panics);
+    assert!(served_at_the_beat(builder, || Verdict::Alive(seen("runs"))).await);
 }
 
 #[tokio::test]

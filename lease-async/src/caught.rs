@@ -1,0 +1,20 @@
+//! What others wrote, which may panic: that is not to end what this crate does for everybody else.
+
+use core::future::poll_fn;
+use core::pin::pin;
+use core::task::Poll;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Does what others wrote. `None` if that panics.
+pub(crate) fn caught<T>(act: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(act)).ok()
+}
+
+/// Waits for what others wrote. `None` if that panics.
+pub(crate) async fn outcome<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        caught(|| future.as_mut().poll(cx)).map_or(Poll::Ready(None), |poll| poll.map(Some))
+    })
+    .await
+}
