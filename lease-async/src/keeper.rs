@@ -1,6 +1,7 @@
 //! The one thread of this crate: a small runtime of its own, where the system's clock rings.
 //!
-//! It starts with the first alarm and stays. Nothing of a caller's runs on it but wakers.
+//! It starts with the first alarm and stays. Nothing of a caller's runs on it but wakers, looks at holders, and the
+//! replies to renewals. These may use descriptors and the timers of tokio, which cost nothing while none is set.
 
 use core::task::Waker;
 use std::collections::BTreeMap;
@@ -84,7 +85,7 @@ fn start_once() -> io::Result<&'static Keeper> {
 fn start() -> io::Result<Arc<Keeper>> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
     let timer = rustix::time::timerfd_create(TimerfdClockId::Boottime, flags)?;
-    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
     let unstarted = Unstarted(Some(runtime));
     let keeper = Arc::new(Keeper {

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_async::{
-    AcquireError, AsyncHolderLiveness, DeathSource, LeasePolicy, Leases, Loss, ManualClock, Memory,
-    MemoryBuilder, Moment, Session, SessionHolder, Standing, SystemClock, Watched,
+    AcquireError, AsyncHolderLiveness, BoxFuture, DeathSource, LeasePolicy, Leases, Loss,
+    ManualClock, Memory, MemoryBuilder, Moment, Session, SessionHolder, Standing, SystemClock,
+    Watched,
 };
 use lease_core::{Clock as _, Code, Evidence, HolderLiveness, Question, Refusal, Verdict};
 use tokio::time::timeout;
@@ -166,35 +167,40 @@ async fn a_holder_that_cannot_be_watched_is_observed_at_a_beat_while_others_wait
     }
 }
 
-/// Sees a holder that runs, then what the test says, then that it is dead.
-struct Thrice {
+/// Looks as the test says, and counts.
+struct Looking {
     count: AtomicUsize,
-    second: fn() -> Verdict,
+    look: fn(usize) -> BoxFuture<Verdict>,
     told: mpsc::Sender<()>,
 }
 
 #[async_trait]
-impl AsyncHolderLiveness<SessionHolder> for Thrice {
+impl AsyncHolderLiveness<SessionHolder> for Looking {
     async fn observe(&self, _question: &Question<SessionHolder>) -> Verdict {
         self.told.send(()).unwrap();
-        match self.count.fetch_add(1, Ordering::SeqCst) {
-            0 => Verdict::Alive(seen("runs")),
-            1 => (self.second)(),
-            _ => Verdict::Dead(seen("exited")),
-        }
+        (self.look)(self.count.fetch_add(1, Ordering::SeqCst)).await
     }
 }
 
-/// Somebody waits for a holder who is dead at the third look. Moves the clock by a beat after the second one, and
-/// answers whether the one who waits is served.
+/// At the first two looks it runs, at the third it is dead.
+fn dies(look: usize) -> Verdict {
+    if look < 2 {
+        Verdict::Alive(seen("runs"))
+    } else {
+        Verdict::Dead(seen("exited"))
+    }
+}
+
+/// Somebody waits for a holder who is looked at twice, and then at the beat. Answers whether the one who waits is
+/// served.
 async fn served_at_the_beat(
     builder: MemoryBuilder<SessionHolder>,
-    second: fn() -> Verdict,
+    look: fn(usize) -> BoxFuture<Verdict>,
 ) -> bool {
     let (told, looks) = mpsc::channel();
-    let observer = Thrice {
+    let observer = Looking {
         count: AtomicUsize::new(0),
-        second,
+        look,
         told,
     };
     let beat = Duration::from_secs(5);
@@ -223,7 +229,22 @@ async fn served_at_the_beat(
 
 #[tokio::test]
 async fn a_look_that_panics_is_made_again_at_the_beat() {
-    assert!(served_at_the_beat(Memory::builder(), || panic!("as planned")).await);
+    fn look(count: usize) -> BoxFuture<Verdict> {
+        assert_ne!(count, 1, "as planned");
+        Box::pin(async move { dies(count) })
+    }
+    assert!(served_at_the_beat(Memory::builder(), look).await);
+}
+
+#[tokio::test]
+async fn an_observer_may_use_the_timers_of_tokio() {
+    fn look(count: usize) -> BoxFuture<Verdict> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            dies(count)
+        })
+    }
+    assert!(served_at_the_beat(Memory::builder(), look).await);
 }
 
 #[tokio::test]
@@ -235,7 +256,7 @@ async fn a_source_of_deaths_that_panics_watches_nobody() {
         }
     }
     let builder = Memory::builder().deaths(Panics);
-    assert!(served_at_the_beat(builder, || Verdict::Alive(seen("runs"))).await);
+    assert!(served_at_the_beat(builder, |count| Box::pin(async move { dies(count) })).await);
 }
 
 #[tokio::test]
