@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
 use crate::authority::{AuthorityError, Reply};
+use crate::caught::{caught, outcome};
 use crate::clock::Alarm;
 use crate::error::LeaseError;
 use crate::incidents::Closed;
@@ -458,27 +459,24 @@ impl<H: Holder> Hold<H> {
             Some(_) => Action::Check(By::Token(self.at)),
             None => Action::Touch(self.at),
         };
+        let next = Next(Arc::clone(self));
         let span = telemetry::renew(self);
         let call = || {
             let authority = &self.front().authority;
             authority.call_from_front(self.call(action), None)
         };
-        match span.in_scope(call) {
-            Reply::Ready(answer) => {
-                self.came_through(&span, due, (answer, before));
-            }
-            Reply::Pending(answer) => {
-                let hold = Arc::clone(self);
-                let renewal = async move {
-                    let answer = answer.instrument(span.clone()).await;
-                    hold.came_through(&span, due, (answer, before));
-                };
-                spawn(renewal);
-            }
+        match span.in_scope(|| caught(call)) {
+            Some(Reply::Ready(answer)) => self.came_through(&span, due, (answer, before)),
+            None => self.came_through(&span, due, (Err(broke_off()), before)),
+            Some(Reply::Pending(answer)) => spawn(async move {
+                let answer = outcome(answer.instrument(span.clone())).await;
+                let answer = answer.unwrap_or_else(|| Err(broke_off()));
+                next.0.came_through(&span, due, (answer, before));
+            }),
         }
     }
 
-    /// A refusal marks the loss; for the rest the next third comes.
+    /// A refusal marks the loss.
     fn came_through(
         self: &Arc<Self>,
         span: &Span,
@@ -487,7 +485,6 @@ impl<H: Holder> Hold<H> {
     ) {
         let ended = span.in_scope(|| self.take_in((answer, false), before, span));
         telemetry::lagged(self, due, &ended);
-        self.renew();
     }
 }
 
@@ -511,6 +508,20 @@ impl<H: Holder> Sitter for Arc<Hold<H>> {
     fn is(&self, other: &Self) -> bool {
         Self::ptr_eq(self, other)
     }
+}
+
+/// A renewal on its way. However it ends, also where it breaks off, the next third comes.
+struct Next<H: Holder>(Arc<Hold<H>>);
+
+impl<H: Holder> Drop for Next<H> {
+    fn drop(&mut self) {
+        self.0.renew();
+    }
+}
+
+/// What a renewal is answered that panicked. Whether it was decided does not matter: the next one says.
+fn broke_off() -> AuthorityError {
+    AuthorityError::Unreachable("the authority panicked".into())
 }
 
 /// Runs what is left of a renewal away from the caller's executors.

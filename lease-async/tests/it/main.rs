@@ -45,6 +45,8 @@ mod queue;
 #[cfg(test)]
 mod quiet;
 #[cfg(test)]
+mod renewal;
+#[cfg(test)]
 #[path = "../../../lease-core/tests/it/replay.rs"]
 mod replay;
 #[cfg(test)]

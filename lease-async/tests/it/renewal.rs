@@ -1,0 +1,121 @@
+//! Renewals are made away from the caller's executors, and made again after one that came to nothing.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lease_async::{
+    AlarmClock, Authority, BoxFuture, Events, LeaseGuard, Leases, ManualClock, Memory, Moment,
+    Reply, Session, SessionHolder, ShutdownReport, Standing, SystemClock,
+};
+use lease_core::{AuthorityId, Call, Capabilities, Clock as _, LeasePolicy, PolicyError};
+
+use crate::rig::{KEY, Rig, SOON, T0, TTL};
+
+/// What the next call comes to.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    PanicsAtOnce,
+    PanicsLater,
+    TakesTime,
+}
+
+struct Door {
+    memory: Memory,
+    next: Arc<Mutex<Option<Next>>>,
+}
+
+impl Authority for Door {
+    type Holder = SessionHolder;
+
+    fn id(&self) -> AuthorityId {
+        self.memory.id()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.memory.capabilities()
+    }
+
+    fn default_policy(&self) -> LeasePolicy {
+        self.memory.default_policy()
+    }
+
+    fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
+        self.memory.set_policy(policy)
+    }
+
+    fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
+        let next = self.next.lock().unwrap().take();
+        match next {
+            None => self.memory.call(call),
+            Some(Next::PanicsAtOnce) => panic!("as planned"),
+            Some(Next::PanicsLater) => Reply::Pending(Box::pin(async { panic!("as planned") })),
+            Some(Next::TakesTime) => {
+                let memory = self.memory.clone();
+                Reply::Pending(Box::pin(async move {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    memory.call(call).answer().await
+                }))
+            }
+        }
+    }
+
+    fn call_detached(&self, call: Call<SessionHolder>) {
+        self.memory.call_detached(call);
+    }
+
+    fn events(&self) -> Events<SessionHolder> {
+        self.memory.events()
+    }
+
+    fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
+        self.memory.shutdown(within)
+    }
+
+    fn clock(&self) -> Arc<dyn AlarmClock> {
+        self.memory.clock()
+    }
+}
+
+/// A renewed lease whose first renewal comes to what `next` says, and is over.
+async fn renewed_once(next: Next) -> (Rig<ManualClock>, Session, LeaseGuard) {
+    let place = Arc::new(Mutex::new(None));
+    let theirs = Arc::clone(&place);
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let rig = Rig::over(clock, |memory| {
+        let next = theirs;
+        Leases::new(Door { memory, next }).unwrap()
+    });
+    let session = rig.connect("a");
+    let guard = session.acquire(KEY).renewed().await.unwrap();
+    *place.lock().unwrap() = Some(next);
+    rig.clock.advance(TTL / 3);
+    // Another thread may be about it. It is over when the next third is waited for.
+    let end = SystemClock::new().now().after(SOON);
+    while rig.clock.armed() == 0 {
+        assert!(SystemClock::new().now() < end, "nobody renews: {next:?}");
+        tokio::task::yield_now().await;
+    }
+    assert!(place.lock().unwrap().is_none());
+    (rig, session, guard)
+}
+
+#[tokio::test]
+async fn a_renewal_that_panics_is_made_again_at_the_next_third() {
+    for next in [Next::PanicsAtOnce, Next::PanicsLater] {
+        let (rig, _session, guard) = renewed_once(next).await;
+        assert_eq!(rig.only().touched, Moment::from_millis(T0));
+        for _third in 0..6 {
+            rig.clock.advance(TTL / 3);
+            assert_eq!(rig.only().touched, rig.clock.now());
+        }
+        assert_eq!(guard.standing(), Standing::Safe);
+    }
+}
+
+#[tokio::test]
+async fn a_renewal_may_use_the_timers_of_tokio() {
+    let (rig, _session, guard) = renewed_once(Next::TakesTime).await;
+    assert_eq!(rig.only().touched, rig.clock.now());
+    rig.clock.advance(TTL / 3);
+    assert_eq!(guard.standing(), Standing::Safe);
+}
