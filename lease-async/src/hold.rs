@@ -232,18 +232,35 @@ impl<H: Holder> Hold<H> {
         span: &Span,
     ) -> Result<Change, LeaseError<H>> {
         self.front().heard.answered(&answer);
-        match &answer {
+        let is_read_back = match &answer {
             Err(AuthorityError::Undecided { attempt }) => {
                 self.state().undecided = Some(*attempt);
+                false
             }
             Ok(_) if before.is_some() => {
                 let mut state = self.state();
-                if state.undecided == before {
+                let is_read_back = state.undecided == before;
+                if is_read_back {
                     state.undecided = None;
                 }
+                is_read_back
             }
-            Ok(_) | Err(_) => {}
+            Ok(_) | Err(_) => false,
+        };
+        let answer = self.understand((answer, releases), span);
+        if is_read_back {
+            // The term counts again, as the answer has it.
+            self.count_on(self.state());
         }
+        answer
+    }
+
+    #[inline]
+    fn understand(
+        self: &Arc<Self>,
+        (answer, releases): (Result<Outcome<H>, AuthorityError>, bool),
+        span: &Span,
+    ) -> Result<Change, LeaseError<H>> {
         let error = match answer {
             Ok(Outcome::Granted(_, change) | Outcome::Done(change)) => {
                 match Loss::of(&change).filter(|_| releases) {
@@ -414,8 +431,8 @@ impl<H: Holder> Hold<H> {
             return;
         }
         let mut state = self.state();
-        // While an operation shields, its end sets the term anew.
-        let old = if state.shields > 0 {
+        // While an operation shields, its end sets the term anew. What is undecided counts from when it is read back.
+        let old = if state.shields > 0 || state.undecided.is_some() {
             state.alarm.take()
         } else {
             self.arm(&mut state)
@@ -424,11 +441,18 @@ impl<H: Holder> Hold<H> {
         drop(old);
     }
 
-    /// One operation shields no more: if somebody waits for the loss, the term counts again.
+    /// One operation shields no more.
     pub(crate) fn unshield(self: &Arc<Self>) {
         let mut state = self.state();
         state.shields = state.shields.saturating_sub(1);
-        if state.shields == 0 && state.token.is_some() && state.lost.is_none() {
+        if state.shields == 0 {
+            self.count_on(state);
+        }
+    }
+
+    /// The term counts again: if somebody waits for the loss, that rings.
+    fn count_on(self: &Arc<Self>, mut state: MutexGuard<'_, HoldState>) {
+        if state.token.is_some() && state.lost.is_none() {
             let old = self.arm(&mut state);
             drop(state);
             drop(old);

@@ -194,6 +194,36 @@ async fn a_release_that_is_undecided_gives_the_guard_back_and_can_be_made_again(
 }
 
 #[tokio::test]
+async fn no_alarm_is_set_for_the_end_of_a_term_that_is_undecided_until_it_is_read_back() {
+    for decided in [false, true] {
+        let (rig, lossy) = rig();
+        let (_session, guard) = guard(&rig).await;
+        let token = guard.cancellation_token();
+        rig.clock.advance(TTL / 2);
+        let lost = if decided { &lossy.after } else { &lossy.before };
+        lost.store(true, Ordering::SeqCst);
+        assert_undecided(guard.touch().await);
+        lost.store(false, Ordering::SeqCst);
+        assert_eq!(rig.clock.armed(), 1);
+        // One for what is past would ring again at once, and so on for ever.
+        rig.clock.advance(TTL / 2 + Duration::from_millis(1));
+        assert_eq!(rig.clock.armed(), 0);
+        assert_eq!(guard.standing(), Standing::Jeopardy);
+        assert!(!token.is_cancelled());
+        let answer = guard.read_back().await;
+        if decided {
+            answer.unwrap();
+            assert!(!token.is_cancelled());
+            rig.clock.advance(TTL / 2);
+        } else {
+            assert!(matches!(answer, Err(LeaseError::Lost(_))), "{answer:?}");
+        }
+        assert!(token.is_cancelled());
+        assert_eq!(rig.clock.armed(), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_renewed_lease_is_read_back_by_itself() {
     let (rig, lossy) = rig();
     let session = rig.connect("a");
