@@ -270,16 +270,17 @@ impl Client {
     fn slow(&self, lease: LeaseGuard, [verb, name, text]: [&str; 3]) {
         let go = Arc::clone(&self.desk.go).notified_owned();
         let (desk, name, text) = (self.desk.clone(), name.to_owned(), text.to_owned());
+        let is_lost = |lease: &LeaseGuard| matches!(lease.standing(), Standing::Lost(_));
         let looks_before = verb == "stall";
+        // Here, since a task may begin after the connection has ended.
+        let before = looks_before && is_lost(&lease);
         tokio::spawn(async move {
-            let is_lost = || matches!(lease.standing(), Standing::Lost(_));
-            let before = looks_before && is_lost();
             tokio::select! {
                 () = go => {}
                 () = desk.stop.cancelled() => return,
             }
             let token = lease.token().generation;
-            let answer = if before || (!looks_before && is_lost()) {
+            let answer = if before || (!looks_before && is_lost(&lease)) {
                 "lost".to_owned()
             } else {
                 let enter = |gate: &mut FenceGate| lease.enter(gate);
