@@ -10,6 +10,11 @@ pub(crate) fn caught<T>(act: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(act)).ok()
 }
 
+/// Does what others wrote, and goes on also if that panics.
+pub(crate) fn apart<T>(act: impl FnOnce() -> T) {
+    drop(catch_unwind(AssertUnwindSafe(act)));
+}
+
 /// Waits for what others wrote. `None` if that panics.
 pub(crate) async fn outcome<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);

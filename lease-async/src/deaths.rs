@@ -9,6 +9,7 @@ use std::time::Duration;
 use lease_core::Question;
 use lease_procfs::{DeathWatch, Found, ProcFs, ProcLiveness, ProcessHolder, WatchError, WatchId};
 
+use crate::caught::apart;
 use crate::clock::Alarm;
 use crate::keeper;
 use crate::liveness::{DeathSource, Watched};
@@ -79,7 +80,8 @@ async fn listen(readable: tokio::io::unix::AsyncFd<Arc<DeathWatch>>, shared: Wea
         for death in deaths {
             let waker = shared.wakers().remove(&death.id());
             if let Some(waker) = waker {
-                waker.wake();
+                // One that panics is not to cost the next death its turn.
+                apart(|| waker.wake());
             }
         }
     }

@@ -2,11 +2,12 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use lease_core::{Holder, Receipt, Receipts, Verdict};
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
+
+use crate::caught::apart;
 
 /// What a listener gets.
 #[derive(Clone, Debug)]
@@ -102,19 +103,23 @@ impl<H: Holder> EventSource<H> {
             let taps = taps.iter().filter_map(Weak::upgrade);
             taps.for_each(|tap| tap.missed());
             if listened {
-                drop(self.sender.send(Event::Missed(receipts.missed)));
+                self.send(Event::Missed(receipts.missed));
             }
         }
         for receipt in receipts.receipts {
             for tap in taps.iter().filter_map(Weak::upgrade) {
                 // It wakes whoever waits for a loss, and nobody's panic costs others their receipts.
-                drop(catch_unwind(AssertUnwindSafe(|| tap.see(&receipt))));
+                apart(|| tap.see(&receipt));
             }
             if listened {
-                // Nobody listening any more is no error.
-                drop(self.sender.send(Event::Receipt(Arc::new(receipt))));
+                self.send(Event::Receipt(Arc::new(receipt)));
             }
         }
+    }
+
+    fn send(&self, event: Event<H>) {
+        // It wakes listeners, as above. Nobody listening any more is no error.
+        apart(|| self.sender.send(event));
     }
 }
 

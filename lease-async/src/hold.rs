@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, Span};
 
 use crate::authority::{AuthorityError, Reply};
-use crate::caught::{caught, outcome};
+use crate::caught::{apart, caught, outcome};
 use crate::clock::Alarm;
 use crate::error::LeaseError;
 use crate::incidents::Closed;
@@ -331,7 +331,8 @@ impl<H: Holder> Hold<H> {
             watch.ended(self, Closed::Lease(loss));
         }
         if let Some(token) = token {
-            token.cancel();
+            // It wakes whoever waits for the loss, and what follows a loss is to follow all the same.
+            apart(|| token.cancel());
         }
     }
 

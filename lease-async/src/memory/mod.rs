@@ -28,7 +28,7 @@ use self::state::{Parting, Stage, State};
 use self::waiting::Waiting;
 use self::watching::Watches;
 use crate::authority::{Authority, AuthorityError, BoxError, BoxFuture, Reply, ShutdownReport};
-use crate::caught::outcome;
+use crate::caught::{apart, outcome};
 use crate::clock::{AlarmClock, Sleep, SystemClock};
 use crate::events::{EventSource, Events};
 use crate::ids;
@@ -340,16 +340,20 @@ impl<H: Holder> Inner<H> {
         if parting.look {
             self.look();
         }
-        if parting.drained {
-            self.drained.notify_waiters();
-        }
-        drop((parting.alarm, parting.discarded));
         // First, so that who has lost a lease knows before its successor runs. Told in the span of that one.
         let inside = parting.served.first().map(Span::enter);
         self.publish(mine);
         drop(inside);
         drop(parting.served);
         parting.wakers.wake();
+        if parting.drained {
+            apart(|| self.drained.notify_waiters());
+        }
+        // Last, and one by one: with a waker anything may go.
+        apart(|| drop(parting.alarm));
+        for waker in parting.discarded {
+            apart(|| drop(waker));
+        }
     }
 
     /// Takes what is to be published, unless another thread publishes: that one looks again after it is done.

@@ -41,6 +41,8 @@ mod loss;
 #[path = "../../../xtask/src/rig.rs"]
 mod not_run;
 #[cfg(test)]
+mod panics;
+#[cfg(test)]
 mod queue;
 #[cfg(test)]
 mod quiet;

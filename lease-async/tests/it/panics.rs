@@ -1,0 +1,123 @@
+//! Wakers that panic: whose they are may suffer, and nobody else.
+
+use core::pin::{Pin, pin};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use core::task::{Context, Waker};
+use std::sync::Arc;
+use std::task::Wake;
+
+use lease_async::{LeaseGuard, Session, Standing};
+use tokio_util::sync::CancellationToken;
+
+use crate::rig::{KEY, Rig, ask, generation};
+
+/// Panics when it is woken.
+struct Woken;
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        panic!("as planned");
+    }
+}
+
+/// Panics when it is dropped.
+struct Dropped;
+
+impl Wake for Dropped {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        assert!(std::thread::panicking(), "as planned");
+    }
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Counts(AtomicUsize);
+
+impl Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Begins to wait. The waker given is dropped, so what is waited for has the only one.
+#[track_caller]
+fn waits<F: Future>(future: Pin<&mut F>, waker: impl Wake + Send + Sync + 'static) {
+    let waker = Waker::from(Arc::new(waker));
+    assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+}
+
+#[tokio::test]
+async fn a_waker_that_panics_when_it_is_dropped_costs_nobody_a_turn() {
+    let rig = Rig::still();
+    let [a, b, c] = ["a", "b", "c"].map(|agent| rig.connect(agent));
+    let _held = a.acquire("app/viewport").await.unwrap();
+    // One waits for all of it, and one for a part that only the first one is in front of.
+    let mut first = Box::pin(b.acquire("app").forever().into_future());
+    let mut second = pin!(c.acquire("app/docs").forever().into_future());
+    waits(first.as_mut(), Dropped);
+    let counts = Arc::new(Counts::default());
+    let waker = Waker::from(Arc::clone(&counts));
+    let mut context = Context::from_waker(&waker);
+    assert!(second.as_mut().poll(&mut context).is_pending());
+    drop(first);
+    assert_eq!(counts.0.load(Ordering::SeqCst), 1);
+    assert!(second.as_mut().poll(&mut context).is_ready());
+}
+
+#[tokio::test]
+async fn a_listener_that_panics_costs_nobody_a_turn() {
+    let mut rig = Rig::still();
+    let (a, b) = (rig.connect("a"), rig.connect("b"));
+    let held = ask(&a).await.unwrap();
+    let mut request = pin!(b.acquire(KEY).forever().into_future());
+    let counts = Arc::new(Counts::default());
+    let waker = Waker::from(Arc::clone(&counts));
+    let mut context = Context::from_waker(&waker);
+    assert!(request.as_mut().poll(&mut context).is_pending());
+    rig.receipts();
+    let mut next = Box::pin(rig.events.next());
+    waits(next.as_mut(), Woken);
+    drop(held);
+    assert_eq!(counts.0.load(Ordering::SeqCst), 1);
+    assert!(request.as_mut().poll(&mut context).is_ready());
+}
+
+/// A lease, and somebody who waits for its loss and panics then.
+async fn lost_loudly(session: &Session, key: &str) -> (LeaseGuard, CancellationToken) {
+    let guard = session.acquire(key).await.unwrap();
+    let token = guard.cancellation_token();
+    (guard, token)
+}
+
+#[tokio::test]
+async fn who_panics_at_a_loss_keeps_no_lease_from_being_released() {
+    let rig = Rig::still();
+    let session = rig.connect("a");
+    let (guard, token) = lost_loudly(&session, KEY).await;
+    let mut lost = pin!(token.cancelled());
+    waits(lost.as_mut(), Woken);
+    drop(guard);
+    assert!(token.is_cancelled());
+    assert_eq!(rig.memory.held(), 0);
+    let again = ask(&session).await.unwrap();
+    assert_eq!(generation(&again), 2);
+    assert_eq!(again.standing(), Standing::Safe);
+}
+
+#[tokio::test]
+async fn who_panics_at_a_loss_keeps_no_session_from_ending() {
+    let rig = Rig::still();
+    let session = rig.connect("a");
+    let (_one, first) = lost_loudly(&session, "one").await;
+    let (_two, second) = lost_loudly(&session, "two").await;
+    let (mut lost, mut other) = (pin!(first.cancelled()), pin!(second.cancelled()));
+    waits(lost.as_mut(), Woken);
+    waits(other.as_mut(), Woken);
+    drop(session);
+    assert!(first.is_cancelled() && second.is_cancelled());
+    assert_eq!(rig.memory.held(), 0);
+}
