@@ -1,10 +1,13 @@
 //! Random numbers: session ids, lease ids, operation ids.
 
+use core::num::NonZeroU64;
 use std::cell::RefCell;
 
 use lease_core::{AuthorityId, LeaseId, OpId};
 
 use crate::authority::{AuthorityError, BoxError};
+#[cfg(target_os = "linux")]
+use crate::sys::{process, process_if_made};
 
 fn random() -> Result<[u8; 16], AuthorityError> {
     let mut bytes = [0; 16];
@@ -23,6 +26,7 @@ thread_local! {
         RefCell::new(Stock {
             bytes: [0; STOCK_BYTES],
             left: 0,
+            process: None,
         })
     };
 }
@@ -32,24 +36,33 @@ const STOCK_BYTES: usize = 4_096;
 struct Stock {
     bytes: [u8; STOCK_BYTES],
     left: usize,
+    /// Whose it is: a forked child has a copy of its parent's, and takes nothing out of it.
+    process: Option<NonZeroU64>,
 }
 
 impl Stock {
     #[inline]
     fn draw(&mut self) -> Result<[u8; 16], AuthorityError> {
-        if self.left < 16 {
+        if self.left < 16 || self.process != process_if_made() {
             self.fill()?;
         }
-        self.left = self.left.saturating_sub(16);
-        let taken = self.bytes.get(self.left..).and_then(<[u8]>::first_chunk);
-        match taken {
-            Some(bytes) => Ok(*bytes),
-            None => random(),
-        }
+        self.take().map_or_else(random, Ok)
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<[u8; 16]> {
+        self.left = self.left.checked_sub(16)?;
+        self.bytes.get(self.left..)?.first_chunk().copied()
     }
 
     #[cold]
     fn fill(&mut self) -> Result<(), AuthorityError> {
+        self.left = 0;
+        self.process = process();
+        if self.process.is_none() {
+            // A child could not be told from its parent, so nothing is kept in stock.
+            return Ok(());
+        }
         let filled = getrandom::fill(&mut self.bytes);
         filled.map_err(|error| AuthorityError::Unreachable(error.to_string().into()))?;
         self.left = STOCK_BYTES;
@@ -57,11 +70,21 @@ impl Stock {
     }
 }
 
-/// One system call fills it for many ids. A token is told by its generation too, so it is no matter that a
-/// forked child has the same stock.
+/// One system call fills it for many ids.
 #[inline]
 fn stocked() -> Result<[u8; 16], AuthorityError> {
     STOCK.with_borrow_mut(Stock::draw)
+}
+
+/// Nothing tells a forked child here.
+#[cfg(not(target_os = "linux"))]
+const fn process() -> Option<NonZeroU64> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn process_if_made() -> Option<NonZeroU64> {
+    None
 }
 
 /// Draws the id of one operation.
@@ -82,4 +105,33 @@ pub(crate) fn lease() -> LeaseId {
 /// Draws the name of one session: 32 hexadecimal digits.
 pub(crate) fn session() -> Result<String, AuthorityError> {
     Ok(format!("{:032x}", u128::from_be_bytes(random()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STOCK_BYTES, Stock, stocked};
+
+    #[test]
+    fn nothing_is_taken_out_of_an_empty_stock() {
+        let mut stock = Stock {
+            bytes: [7; STOCK_BYTES],
+            left: 32,
+            process: None,
+        };
+        assert_eq!(stock.take(), Some([7; 16]));
+        assert_eq!(stock.take(), Some([7; 16]));
+        assert_eq!(stock.take(), None);
+    }
+
+    #[test]
+    fn a_stock_of_another_process_is_filled_anew() {
+        stocked().unwrap();
+        let mut stock = Stock {
+            bytes: [7; STOCK_BYTES],
+            left: STOCK_BYTES,
+            process: None,
+        };
+        assert_ne!(stock.draw().unwrap(), [7; 16]);
+        assert_ne!(stock.draw().unwrap(), [7; 16]);
+    }
 }

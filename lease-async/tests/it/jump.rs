@@ -18,7 +18,7 @@ const ALONE: &str = "LEASE_ALONE";
 const RAN: &str = "ran";
 
 /// Runs `body` in a process with one thread, or says what this machine does not have.
-fn alone(test: &str, body: impl FnOnce() -> Result<(), Missing>) {
+pub(crate) fn alone(test: &str, body: impl FnOnce() -> Result<(), Missing>) {
     if ordered(ALONE).is_some() {
         let answer = forked(|| match body() {
             Ok(()) => RAN.to_owned(),
@@ -48,7 +48,7 @@ fn alone(test: &str, body: impl FnOnce() -> Result<(), Missing>) {
 }
 
 /// The answer of a future that has one at once, as all of an authority in memory do where nobody waits.
-fn now<F: Future>(future: F) -> F::Output {
+pub(crate) fn now<F: Future>(future: F) -> F::Output {
     match poll(std::pin::pin!(future)) {
         std::task::Poll::Ready(answer) => answer,
         std::task::Poll::Pending => panic!("it waits"),

@@ -27,6 +27,9 @@ mod desk {
 mod drops;
 #[cfg(test)]
 mod events;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod forks;
 #[cfg(test)]
 mod incidents;
 #[cfg(target_os = "linux")]
