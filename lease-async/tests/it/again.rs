@@ -17,7 +17,7 @@ use lease_async::{
 };
 use lease_core::{Action, AuthorityId, By, Call, Capabilities, Disposition, Outcome, PolicyError};
 
-use crate::rig::{KEY, Slow, T0, ask, conflict, generation, poll};
+use crate::rig::{Counts, KEY, Slow, T0, ask, conflict, generation, poll};
 
 type Guarded = Result<LeaseGuard, AcquireError<SessionHolder>>;
 type Task = Box<dyn FnOnce() + Send>;
@@ -340,6 +340,46 @@ async fn a_request_behind_a_release_that_is_dropped_gets_a_lease_that_lasts() {
         assert_eq!(generation(&again), 2);
         assert_eq!(again.standing(), Standing::Safe);
         assert_eq!(rig.only().token, again.token());
+    }
+}
+
+#[tokio::test]
+async fn who_stands_behind_a_release_that_is_dropped_is_woken() {
+    // The release was not sent yet; or it was decided and its receipt was heard, but not its answer.
+    for (sent, session_goes) in [(false, false), (true, false), (false, true), (true, true)] {
+        let clock = ManualClock::new(Moment::from_millis(T0));
+        let rig = crate::rig::Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap());
+        let mut session = Some(rig.connect("a"));
+        let guard = ask(session.as_ref().unwrap()).await.unwrap();
+        let request = session.as_ref().unwrap().acquire(KEY).forever();
+        let mut again = Box::pin(request.into_future());
+        for _ in 0..2 {
+            assert!(poll(again.as_mut()).is_pending());
+        }
+        let mut release = Box::pin(guard.release());
+        assert!(poll(release.as_mut()).is_pending());
+        let counts = Arc::new(Counts::default());
+        let waker = Waker::from(Arc::clone(&counts));
+        let mut context = Context::from_waker(&waker);
+        assert!(again.as_mut().poll(&mut context).is_pending());
+        assert_eq!(counts.get(), 0);
+        if sent {
+            assert!(poll(release.as_mut()).is_pending());
+        }
+        if session_goes {
+            session = None;
+        }
+        drop(release);
+        assert!(counts.get() > 0, "{sent} {session_goes}");
+        match again.await {
+            Ok(guard) => assert_eq!((generation(&guard), session_goes), (2, false)),
+            Err(error) => assert!(
+                session_goes && matches!(error, AcquireError::SessionGone),
+                "{error:?}"
+            ),
+        }
+        drop(session);
+        rig.assert_empty();
     }
 }
 

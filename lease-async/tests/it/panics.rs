@@ -1,7 +1,6 @@
 //! Wakers that panic: whose they are may suffer, and nobody else.
 
 use core::pin::{Pin, pin};
-use core::sync::atomic::{AtomicUsize, Ordering};
 use core::task::{Context, Waker};
 use std::sync::Arc;
 use std::task::Wake;
@@ -9,7 +8,7 @@ use std::task::Wake;
 use lease_async::{LeaseGuard, Session, Standing};
 use tokio_util::sync::CancellationToken;
 
-use crate::rig::{KEY, Rig, ask, generation};
+use crate::rig::{Counts, KEY, Rig, ask, generation};
 
 /// Panics when it is woken.
 struct Woken;
@@ -30,16 +29,6 @@ impl Wake for Dropped {
 impl Drop for Dropped {
     fn drop(&mut self) {
         assert!(std::thread::panicking(), "as planned");
-    }
-}
-
-/// Counts how often it is woken.
-#[derive(Default)]
-struct Counts(AtomicUsize);
-
-impl Wake for Counts {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -64,7 +53,7 @@ async fn a_waker_that_panics_when_it_is_dropped_costs_nobody_a_turn() {
     let mut context = Context::from_waker(&waker);
     assert!(second.as_mut().poll(&mut context).is_pending());
     drop(first);
-    assert_eq!(counts.0.load(Ordering::SeqCst), 1);
+    assert_eq!(counts.get(), 1);
     assert!(second.as_mut().poll(&mut context).is_ready());
 }
 
@@ -82,7 +71,7 @@ async fn a_listener_that_panics_costs_nobody_a_turn() {
     let mut next = Box::pin(rig.events.next());
     waits(next.as_mut(), Woken);
     drop(held);
-    assert_eq!(counts.0.load(Ordering::SeqCst), 1);
+    assert_eq!(counts.get(), 1);
     assert!(request.as_mut().poll(&mut context).is_ready());
 }
 

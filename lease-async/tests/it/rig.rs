@@ -1,8 +1,10 @@
 //! A memory authority on a clock that the test moves.
 
 use core::pin::Pin;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
+use std::task::Wake;
 use std::time::Duration;
 
 use lease_async::{
@@ -163,6 +165,22 @@ pub(crate) fn pause() {
 /// Polls once, with a waker that does nothing.
 pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Counts how often it is woken.
+#[derive(Debug, Default)]
+pub(crate) struct Counts(AtomicUsize);
+
+impl Counts {
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// A small source of random numbers, the same for the same seed.
