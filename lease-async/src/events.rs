@@ -101,7 +101,7 @@ impl<H: Holder> EventSource<H> {
             let unpublished = &self.channel.unpublished;
             unpublished.fetch_add(receipts.missed, Ordering::Relaxed);
             let taps = taps.iter().filter_map(Weak::upgrade);
-            taps.for_each(|tap| tap.missed());
+            taps.for_each(|tap| apart(|| tap.missed()));
             if listened {
                 self.send(Event::Missed(receipts.missed));
             }
