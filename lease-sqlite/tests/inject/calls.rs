@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use lease_sqlite::{LockOptions, WaitBudget};
+use lease_sqlite::{AcquireError, LockOptions, WaitBudget};
 
 use crate::rig::{Place, Victim, has_strace};
 
@@ -231,6 +231,53 @@ fn the_first_acquire_on_a_path_survives_a_fault_at_each_call_that_makes_files() 
         let seen = each(call, how, false);
         assert!(seen.faults >= 1, "{call} {how}: {seen:?}");
     }
+}
+
+// fault B12
+#[test]
+fn who_is_slow_at_a_first_write_is_not_robbed_and_who_is_killed_there_keeps_nobody_out() {
+    if !has_strace(
+        "calls::who_is_slow_at_a_first_write_is_not_robbed_and_who_is_killed_there_keeps_nobody_out",
+    ) {
+        return;
+    }
+    let mut under_the_lock = 0;
+    for number in 1..=MOST {
+        let (mut victim, place) = (Victim::start(), Place::new());
+        victim.opens(&place);
+        let what = format!("before write {number} of the first acquire on a path");
+        let tracer = victim.with(&place, "pwrite64", "delay_enter=60000000", number);
+        victim.order("acquire");
+        let answer = loop {
+            let heard = victim.heard_within(Duration::from_millis(1));
+            if heard.is_some() || victim.is_kept() {
+                break heard;
+            }
+        };
+        if let Some(answer) = answer {
+            assert_eq!(answer, "granted", "{what}");
+            drop(tracer);
+            assert!(number > 2, "the mutex and the record are written");
+            assert!(under_the_lock > 0, "some are written under the lock");
+            return;
+        }
+        if victim.has_lock(&place.mutex()) {
+            under_the_lock += 1;
+            let options = LockOptions::new().role("next");
+            let next = options.open(place.database()).unwrap();
+            let robbed = next.acquire(WaitBudget::NOW);
+            assert!(
+                matches!(robbed, Err(AcquireError::Busy(_))),
+                "{what}: {robbed:?}"
+            );
+        }
+        // It does not come back from where it is kept, and is gone once nobody keeps it there.
+        victim.dismiss().kill().unwrap();
+        drop(tracer);
+        drop(victim);
+        others_get_in(&place, &what);
+    }
+    panic!("more than {MOST} writes in one round");
 }
 
 #[test]

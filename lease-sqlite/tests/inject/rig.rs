@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::not_run::not_run;
 pub(crate) use crate::place::Place;
@@ -61,6 +61,21 @@ impl Victim {
             is_ours.then(|| kind.to_owned())
         };
         locks.lines().filter_map(kind).collect()
+    }
+
+    /// Tells whether a tracer keeps one of the child's threads from going on, and not only for a moment.
+    pub(crate) fn is_kept(&self) -> bool {
+        let tasks = format!("/proc/{}/task", self.pid());
+        let is_stopped = |task: fs::DirEntry| {
+            let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('t'))
+        };
+        (0..50).all(|_look| {
+            std::thread::sleep(Duration::from_millis(1));
+            let mut tasks = fs::read_dir(&tasks).unwrap().map_while(Result::ok);
+            tasks.any(is_stopped)
+        })
     }
 
     /// Begins to let the `number`th of these calls fail.
