@@ -17,13 +17,19 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::clock::{Alarm, AlarmError, SystemClock};
-use crate::sys;
+use crate::sys::{self, Common};
 
-/// The keeper of this process, once it was needed.
-static KEEPER: OnceLock<Arc<Keeper>> = OnceLock::new();
+/// The keeper of this process. A forked child has one of its own: the copy of its parent's has no thread, and its timer
+/// is still the parent's.
+static KEEPER: Common<Place> = Common::new();
 
-/// Held by who starts it.
-static STARTING: Mutex<()> = Mutex::new(());
+#[derive(Default)]
+struct Place {
+    /// Once it was needed.
+    keeper: OnceLock<Arc<Keeper>>,
+    /// Held by who starts it.
+    starting: Mutex<()>,
+}
 
 struct Keeper {
     runtime: Handle,
@@ -54,7 +60,10 @@ pub(crate) struct Armed {
 
 impl Armed {
     pub(crate) fn disarm(self) {
-        self.keeper.remove(self.key);
+        // What a forked child has of its parent's rings nowhere, and its lock may be shut for ever.
+        if is_present(self.keeper) {
+            self.keeper.remove(self.key);
+        }
     }
 }
 
@@ -64,22 +73,30 @@ pub(crate) fn runtime() -> io::Result<Handle> {
 }
 
 fn keeper() -> io::Result<&'static Keeper> {
-    match KEEPER.get() {
+    let place = KEEPER.of_this_process();
+    match place.keeper.get() {
         Some(keeper) => Ok(keeper),
-        None => start_once(),
+        None => start_once(place),
     }
 }
 
 #[cold]
-fn start_once() -> io::Result<&'static Keeper> {
-    let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-    if KEEPER.get().is_none() {
+fn start_once(place: &'static Place) -> io::Result<&'static Keeper> {
+    let starting = place.starting.lock();
+    let starting = starting.unwrap_or_else(PoisonError::into_inner);
+    if place.keeper.get().is_none() {
         // Nobody else sets it.
-        drop(KEEPER.set(start()?));
+        drop(place.keeper.set(start()?));
     }
     drop(starting);
     let none = || io::Error::other("the keeper was just started");
-    KEEPER.get().map(|keeper| &**keeper).ok_or_else(none)
+    place.keeper.get().map(|keeper| &**keeper).ok_or_else(none)
+}
+
+/// Tells whether this is the keeper of this process, and not that of one it was forked from.
+fn is_present(keeper: &Keeper) -> bool {
+    let present = KEEPER.of_this_process().keeper.get();
+    present.is_some_and(|present| core::ptr::eq(&raw const **present, keeper))
 }
 
 fn start() -> io::Result<Arc<Keeper>> {

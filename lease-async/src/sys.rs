@@ -84,6 +84,57 @@ fn wiped_page() -> Option<NonNull<AtomicU64>> {
     Some(page)
 }
 
+/// What all of a process share, and a forked child has anew: that of a parent has no thread there, and may be
+/// locked for ever.
+pub(crate) struct Common<T>(AtomicPtr<Owned<T>>);
+
+struct Owned<T> {
+    /// Whose it is; `None` where a child cannot be told from its parent.
+    process: Option<NonZeroU64>,
+    value: T,
+}
+
+impl<T: Default + Send + Sync> Common<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(core::ptr::null_mut()))
+    }
+
+    /// Returns that of this process. What a parent had stays in memory, and is not dropped.
+    #[inline]
+    pub(crate) fn of_this_process(&'static self) -> &'static T {
+        // SAFETY: the pointer is null or that of a value that was leaked in `made`.
+        let known = unsafe { self.0.load(Ordering::Acquire).as_ref() };
+        match known.filter(|known| known.process == process_if_made()) {
+            Some(known) => &known.value,
+            None => self.made(),
+        }
+    }
+
+    #[cold]
+    fn made(&'static self) -> &'static T {
+        let process = process();
+        let mut present = self.0.load(Ordering::Acquire);
+        loop {
+            // SAFETY: as above.
+            if let Some(known) = unsafe { present.as_ref() }.filter(|it| it.process == process) {
+                return &known.value;
+            }
+            let value = T::default();
+            let made: *mut Owned<T> = Box::leak(Box::new(Owned { process, value }));
+            let order = (Ordering::AcqRel, Ordering::Acquire);
+            match (self.0).compare_exchange(present, made, order.0, order.1) {
+                // SAFETY: it was leaked just now and lives for ever.
+                Ok(_former) => return unsafe { &(*made).value },
+                Err(theirs) => {
+                    // SAFETY: `made` was not published.
+                    drop(unsafe { Box::from_raw(made) });
+                    present = theirs;
+                }
+            }
+        }
+    }
+}
+
 /// Registers a descriptor with the reactor of the runtime that is entered.
 pub(crate) fn readable(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     // SAFETY: it is one descriptor, open as long as the reactor keeps its share.
