@@ -109,7 +109,6 @@
 mod busy;
 mod clock;
 pub mod config;
-mod digits;
 mod doorman;
 mod error;
 mod fault;

@@ -7,7 +7,6 @@ use lease_procfs::{Pid, ProcessIdentity};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::digits::Digits;
 use crate::limits::{PURPOSE_CHARACTERS, RECORD_BYTES, RECORD_READ_BYTES};
 use crate::plain;
 
@@ -245,18 +244,20 @@ fn render_texts(signature: &Signature<'_>, texts: [&str; 4], buffer: &mut Vec<u8
 }
 
 fn render_whole(signature: &Signature<'_>, out: &mut Vec<u8>) {
+    let mut digits = itoa::Buffer::new();
     out.extend_from_slice(b"{\"protocol\":2,\"pid\":");
-    out.extend_from_slice(Digits::of(signature.pid.get().unsigned_abs().into()).as_bytes());
+    out.extend_from_slice(digits.format(signature.pid.get()).as_bytes());
     out.extend_from_slice(b",\"thread_id\":");
-    out.extend_from_slice(Digits::of(signature.thread.min(i64::MAX.unsigned_abs())).as_bytes());
+    out.extend_from_slice(
+        digits
+            .format(signature.thread.min(i64::MAX.unsigned_abs()))
+            .as_bytes(),
+    );
     text(b",\"token\":\"", signature.token, out);
-    let acquired_at_ms = signature.acquired_at_ms;
-    let sign: &[u8] = if acquired_at_ms < 0 { b"-" } else { b"" };
-    let digits = Digits::of(acquired_at_ms.unsigned_abs());
+    let acquired_at_ms = digits.format(signature.acquired_at_ms);
     for key in [&b",\"created_at_ms\":"[..], b",\"acquiredAt\":"] {
         out.extend_from_slice(key);
-        out.extend_from_slice(sign);
-        out.extend_from_slice(digits.as_bytes());
+        out.extend_from_slice(acquired_at_ms.as_bytes());
     }
     text(b",\"role\":\"", signature.role, out);
     text(b",\"argv0\":\"", signature.argv0, out);

@@ -4,8 +4,6 @@ use std::fmt;
 use std::io::Write as _;
 use std::ops::Deref;
 
-use crate::digits::Digits;
-
 /// Room for a launch of at most 45 bytes, a colon, and any number.
 const ROOM: usize = 72;
 
@@ -23,9 +21,10 @@ impl HoldToken {
     pub(crate) fn new(launch: &str, number: u64) -> Self {
         let mut bytes = [0; ROOM];
         let mut rest = bytes.as_mut_slice();
-        for part in [launch.as_bytes(), b":", Digits::of(number).as_bytes()] {
+        let mut digits = itoa::Buffer::new();
+        for part in [launch, ":", digits.format(number)] {
             // What does not fit is cut; a launch of ours always fits.
-            let _written = rest.write(part);
+            let _written = rest.write(part.as_bytes());
         }
         let left = rest.len();
         Self {
