@@ -11,12 +11,12 @@ use std::task::Wake;
 use std::time::Duration;
 
 use lease_async::{
-    AcquireError, AcquireFuture, AlarmClock, Authority, BoxFuture, EventSource, Events, LeaseGuard,
-    LeasePolicy, Leases, ManualClock, Memory, Moment, Reply, Session, SessionHolder,
-    ShutdownReport, Standing,
+    AcquireError, AcquireFuture, Authority, EventSource, Events, LeaseGuard, Leases, ManualClock,
+    Memory, Moment, Reply, Session, SessionHolder, Standing,
 };
-use lease_core::{Action, AuthorityId, By, Call, Capabilities, Disposition, Outcome, PolicyError};
+use lease_core::{Action, By, Call, Disposition, Outcome};
 
+use crate::passing_on::passes_on;
 use crate::rig::{Counts, KEY, Slow, T0, ask, conflict, generation, poll};
 
 type Guarded = Result<LeaseGuard, AcquireError<SessionHolder>>;
@@ -41,21 +41,7 @@ struct Door(Arc<Late>);
 impl Authority for Door {
     type Holder = SessionHolder;
 
-    fn id(&self) -> AuthorityId {
-        self.0.memory.id()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.memory.capabilities()
-    }
-
-    fn default_policy(&self) -> LeasePolicy {
-        self.0.memory.default_policy()
-    }
-
-    fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
-        self.0.memory.set_policy(policy)
-    }
+    passes_on!(self => self.0.memory);
 
     fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
         let late = Arc::clone(&self.0);
@@ -87,14 +73,6 @@ impl Authority for Door {
 
     fn events(&self) -> Events<SessionHolder> {
         self.0.told.events()
-    }
-
-    fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
-        self.0.memory.shutdown(within)
-    }
-
-    fn clock(&self) -> Arc<dyn AlarmClock> {
-        self.0.memory.clock()
     }
 }
 

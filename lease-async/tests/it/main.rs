@@ -46,6 +46,8 @@ mod not_run;
 #[cfg(test)]
 mod panics;
 #[cfg(test)]
+mod passing_on;
+#[cfg(test)]
 mod queue;
 #[cfg(test)]
 mod quiet;

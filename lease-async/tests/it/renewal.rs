@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lease_async::{
-    AlarmClock, Authority, BoxFuture, Events, LeaseGuard, Leases, ManualClock, Memory, Moment,
-    Reply, Session, SessionHolder, ShutdownReport, Standing, SystemClock,
+    Authority, Events, LeaseGuard, Leases, ManualClock, Memory, Moment, Reply, Session,
+    SessionHolder, Standing, SystemClock,
 };
-use lease_core::{AuthorityId, Call, Capabilities, Clock as _, LeasePolicy, PolicyError};
+use lease_core::{Call, Clock as _};
 
+use crate::passing_on::passes_on;
 use crate::rig::{KEY, Rig, SOON, T0, TTL};
 
 /// What the next call comes to.
@@ -27,21 +28,7 @@ struct Door {
 impl Authority for Door {
     type Holder = SessionHolder;
 
-    fn id(&self) -> AuthorityId {
-        self.memory.id()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
-
-    fn default_policy(&self) -> LeasePolicy {
-        self.memory.default_policy()
-    }
-
-    fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
-        self.memory.set_policy(policy)
-    }
+    passes_on!(self => self.memory);
 
     fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
         let next = self.next.lock().unwrap().take();
@@ -65,14 +52,6 @@ impl Authority for Door {
 
     fn events(&self) -> Events<SessionHolder> {
         self.memory.events()
-    }
-
-    fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
-        self.memory.shutdown(within)
-    }
-
-    fn clock(&self) -> Arc<dyn AlarmClock> {
-        self.memory.clock()
     }
 }
 

@@ -8,16 +8,17 @@ use std::task::Wake;
 use std::time::Duration;
 
 use lease_async::{
-    AcquireError, AlarmClock, Authority, AuthorityError, BoxFuture, Event, Events, LeaseGuard,
-    Leases, ManualClock, Memory, Moment, Reply, Session, SessionHolder, ShutdownReport, TokioClock,
+    AcquireError, AlarmClock, Authority, AuthorityError, Event, Events, LeaseGuard, Leases,
+    ManualClock, Memory, Moment, Reply, Session, SessionHolder, TokioClock,
 };
 use lease_core::{
-    Action, AuthorityId, Call, Capabilities, Clock as _, Code, Disposition, LeasePolicy, LeaseView,
-    OpId, Outcome, PolicyError, Receipt, Refusal, ResourceKey, Wait,
+    Action, Call, Clock as _, Code, Disposition, LeaseView, OpId, Outcome, Receipt, Refusal,
+    ResourceKey, Wait,
 };
 
 #[cfg(target_os = "linux")]
 pub(crate) use crate::not_run::not_run;
+use crate::passing_on::passes_on;
 
 pub(crate) const T0: u64 = 1_000_000;
 pub(crate) const KEY: &str = "/app/viewport";
@@ -209,21 +210,7 @@ pub(crate) struct Slow(pub(crate) Memory);
 impl Authority for Slow {
     type Holder = SessionHolder;
 
-    fn id(&self) -> AuthorityId {
-        self.0.id()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn default_policy(&self) -> LeasePolicy {
-        self.0.default_policy()
-    }
-
-    fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
-        self.0.set_policy(policy)
-    }
+    passes_on!(self => self.0);
 
     fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
         let memory = self.0.clone();
@@ -247,14 +234,6 @@ impl Authority for Slow {
 
     fn events(&self) -> Events<SessionHolder> {
         self.0.events()
-    }
-
-    fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
-        self.0.shutdown(within)
-    }
-
-    fn clock(&self) -> Arc<dyn AlarmClock> {
-        self.0.clock()
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_async::{
-    AcquireError, AlarmClock, Authority, AuthorityError, BoxFuture, Events, LeaseError, LeaseGuard,
-    LeasePolicy, Leases, Loss, ManualClock, Memory, Moment, Reply, Session, SessionHolder,
-    ShutdownReport, Standing,
+    AcquireError, Authority, AuthorityError, Events, LeaseError, LeaseGuard, Leases, Loss,
+    ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing,
 };
-use lease_core::{AuthorityId, Call, Capabilities, Code, LeaseId, PolicyError};
+use lease_core::{Call, Code, LeaseId};
 
+use crate::passing_on::passes_on;
 use crate::rig::{Rig, T0, TTL, ask, conflict};
 
 const ATTEMPT: LeaseId = LeaseId::from_random([7; 16]);
@@ -32,21 +32,7 @@ struct Unsure {
 impl Authority for Unsure {
     type Holder = SessionHolder;
 
-    fn id(&self) -> AuthorityId {
-        self.memory.id()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
-
-    fn default_policy(&self) -> LeasePolicy {
-        self.memory.default_policy()
-    }
-
-    fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
-        self.memory.set_policy(policy)
-    }
+    passes_on!(self => self.memory);
 
     fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
         let lost = Reply::Ready(Err(AuthorityError::Undecided { attempt: ATTEMPT }));
@@ -67,14 +53,6 @@ impl Authority for Unsure {
 
     fn events(&self) -> Events<SessionHolder> {
         self.memory.events()
-    }
-
-    fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
-        self.memory.shutdown(within)
-    }
-
-    fn clock(&self) -> Arc<dyn AlarmClock> {
-        self.memory.clock()
     }
 }
 

@@ -6,19 +6,18 @@ use std::task::Waker;
 use std::time::Duration;
 
 use lease_async::lease_core::{
-    AuthorityId, Call, Capabilities, Code, Evidence, FenceGate, HolderLiveness, LeasePolicy,
-    PolicyError, Question, Verdict,
+    Call, Code, Evidence, FenceGate, HolderLiveness, LeasePolicy, Question, Verdict,
 };
 use lease_async::lease_procfs::{ProcFs, ProcessHolder, ProcessIdentity};
 use lease_async::{
-    Alarm, AlarmClock, Authority, AuthorityError, BoxFuture, DeathSource, Event, Events,
-    IncidentPolicy, LeaseGuard, Leases, Loss, ManualClock, Memory, Metrics, Moment, Reply, Session,
-    ShutdownReport, Standing, Watched,
+    Alarm, Authority, AuthorityError, DeathSource, Event, Events, IncidentPolicy, LeaseGuard,
+    Leases, Loss, ManualClock, Memory, Metrics, Moment, Reply, Session, Standing, Watched,
 };
 use opentelemetry::metrics::Meter;
 use tokio::time::timeout;
 use tracing::{Instrument as _, info_span};
 
+use crate::passing_on::passes_on;
 use crate::rig::SOON;
 
 const TERM: Duration = Duration::from_secs(30);
@@ -53,24 +52,10 @@ struct Flaky {
 impl Authority for Flaky {
     type Holder = ProcessHolder;
 
-    fn id(&self) -> AuthorityId {
-        self.memory.id()
-    }
+    passes_on!(self => self.memory);
 
     fn backend(&self) -> &'static str {
         self.memory.backend()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
-
-    fn default_policy(&self) -> LeasePolicy {
-        self.memory.default_policy()
-    }
-
-    fn set_policy(&self, policy: LeasePolicy) -> Result<(), PolicyError> {
-        self.memory.set_policy(policy)
     }
 
     fn call(&self, call: Call<ProcessHolder>) -> Reply<ProcessHolder> {
@@ -86,14 +71,6 @@ impl Authority for Flaky {
 
     fn events(&self) -> Events<ProcessHolder> {
         self.memory.events()
-    }
-
-    fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
-        self.memory.shutdown(within)
-    }
-
-    fn clock(&self) -> Arc<dyn AlarmClock> {
-        self.memory.clock()
     }
 }
 

@@ -22,6 +22,10 @@ mod not_run;
 mod otlp;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
+#[path = "../it/passing_on.rs"]
+mod passing_on;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod receiver;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
