@@ -90,6 +90,17 @@ async fn without_an_observer_nothing_is_known() {
     assert_eq!(refused.code(), Some(Code::InvalidHolder));
 }
 
+/// Waits until the request waits and its holder was looked at: the first look is its own, the second follows since
+/// it waits.
+async fn looked_twice(memory: &Memory, looks: &mpsc::Receiver<()>) {
+    while memory.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..2 {
+        looks.recv_timeout(SOON).unwrap();
+    }
+}
+
 /// Looks at the authority while it looks at a holder, and says in which thread.
 struct Looks {
     memory: Arc<Mutex<Option<Memory>>>,
@@ -144,13 +155,7 @@ async fn a_holder_that_cannot_be_watched_is_observed_at_a_beat_while_others_wait
     let (holder, other) = pair(&leases);
     let held = ask(&holder).await.unwrap();
     let request = tokio::spawn(other.acquire(KEY).forever().into_future());
-    // The first look is the request's own, the second follows since it waits.
-    while memory.waiting() == 0 {
-        tokio::task::yield_now().await;
-    }
-    for _ in 0..2 {
-        looks.recv_timeout(SOON).unwrap();
-    }
+    looked_twice(&memory, &looks).await;
     // One alarm is for the term, and one for the beat.
     while clock.armed() < 2 {
         tokio::task::yield_now().await;
@@ -209,13 +214,7 @@ async fn served_at_the_beat(
     let (holder, other) = pair(&leases);
     let _held = ask(&holder).await.unwrap();
     let request = tokio::spawn(other.acquire(KEY).forever().into_future());
-    // The first look is the request's own, the second follows since it waits.
-    while memory.waiting() == 0 {
-        tokio::task::yield_now().await;
-    }
-    for _ in 0..2 {
-        looks.recv_timeout(SOON).unwrap();
-    }
+    looked_twice(&memory, &looks).await;
     // One alarm is for the term, and one for the beat. Where none comes, nobody will look again.
     let end = SystemClock::new().now().after(SOON);
     while clock.armed() < 2 && SystemClock::new().now() < end {
