@@ -7,13 +7,13 @@ use core::fmt;
 use core::task::Waker;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Wake;
 
 use lease_core::{FencingToken, Generation, Holder, Moment, OpId, ResourceKey, SessionHolder};
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 
+use crate::caught::apart;
 use crate::clock::{Alarm, AlarmClock};
 use crate::hold::Hold;
 use crate::standing::Loss;
@@ -443,7 +443,7 @@ impl<H: Holder> Watch<H> {
         while let Some(event) = state.untold.pop_front() {
             drop(state);
             // A listener's waker that panics is no reason not to tell the rest. Nobody listening is no error.
-            drop(catch_unwind(AssertUnwindSafe(|| self.sender.send(event))));
+            apart(|| self.sender.send(event));
             state = self.state();
         }
         state.telling = false;

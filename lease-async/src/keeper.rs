@@ -7,7 +7,6 @@ use core::task::Waker;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
@@ -16,6 +15,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::caught::apart;
 use crate::clock::{Alarm, AlarmError, SystemClock};
 use crate::sys::{self, Common};
 
@@ -151,7 +151,7 @@ async fn ring(keeper: Arc<Keeper>, timer: AsyncFd<Arc<OwnedFd>>) {
         }
         for waker in keeper.due() {
             // What a caller's waker does is not the keeper's.
-            drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+            apart(|| waker.wake());
         }
     }
 }

@@ -14,13 +14,13 @@
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lease_core::{
     At, Change, Code, Detail, Generation, Grant, Holder, Receipt, ResourceKey, Verdict,
 };
 
+use crate::caught::apart;
 use crate::events::Tap;
 use crate::hold::{GivenUp, Hold};
 use crate::incidents::Closed;
@@ -337,7 +337,7 @@ fn wake(told: Vec<Waker>) {
     }
     for waker in told {
         // One that panics is not to cost the next one its turn.
-        drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+        apart(|| waker.wake());
     }
 }
 

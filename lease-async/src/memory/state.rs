@@ -1,7 +1,6 @@
 //! What is behind the mutex: the registry, who waits for its answers, and the one alarm.
 
 use core::task::Waker;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
@@ -15,6 +14,7 @@ use tracing::Span;
 use super::places::{Left, Look, Places};
 use super::{How, Inner};
 use crate::authority::AuthorityError;
+use crate::caught::apart;
 use crate::clock::{Alarm, AlarmError};
 use crate::telemetry::Causes;
 
@@ -128,7 +128,7 @@ impl Wakers {
     /// Wakes all. Not under a lock.
     pub(super) fn wake(self) {
         // One that panics is not to cost the next one its turn.
-        let wake = |waker: Waker| drop(catch_unwind(AssertUnwindSafe(|| waker.wake())));
+        let wake = |waker: Waker| apart(|| waker.wake());
         if let Some(first) = self.first {
             wake(first);
         }
