@@ -2,16 +2,15 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 
 use lease_procfs::{Pid, ProcLiveness, ProcessIdentity};
 
-use crate::sys::{self, Image};
+use crate::sys::{self, Common};
 
-/// What was asked, and by which process among the forks of one program.
+/// What was asked.
 #[derive(Debug)]
 struct Known {
-    image: Image,
     pid: Option<Pid>,
     identity: Option<ProcessIdentity>,
     /// The same in words.
@@ -20,29 +19,29 @@ struct Known {
     liveness: ProcLiveness,
 }
 
-static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+static KNOWN: Common<OnceLock<Known>> = Common::new();
 
 /// Returns the identity of this process; `None` where the system does not tell.
 pub(crate) fn identity() -> Option<ProcessIdentity> {
-    with(|known| known.identity)
+    known().identity
 }
 
 /// Returns the same in words.
 pub(crate) fn identity_text() -> Option<Arc<str>> {
-    with(|known| known.text.clone())
+    known().text.clone()
 }
 
 /// Returns a number that this process has not had before, and that no other one has most likely.
 pub(crate) fn random() -> io::Result<u64> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let random = with(|known| known.random).map_or_else(sys::random, Ok);
+    let random = known().random.map_or_else(sys::random, Ok);
     random.map(|random| random.wrapping_add(count))
 }
 
 /// Returns the number of this process in its own pid namespace.
 pub(crate) fn pid() -> Option<Pid> {
-    with(|known| known.pid)
+    known().pid
 }
 
 /// Tells whether a description is one of this very program run.
@@ -54,26 +53,17 @@ pub(crate) fn is_own(identity: &ProcessIdentity) -> bool {
 
 /// Returns the means to judge others.
 pub(crate) fn liveness() -> ProcLiveness {
-    with(|known| known.liveness.clone())
+    known().liveness.clone()
 }
 
-fn with<T>(part: impl FnOnce(&Known) -> T) -> T {
-    let image = Image::present();
-    // A forked child may find it locked for ever, so nobody waits.
-    let Ok(mut known) = KNOWN.try_lock() else {
-        return part(&ask(image));
-    };
-    match &mut *known {
-        Some(known) if known.image == image => part(known),
-        slot => part(slot.insert(ask(image))),
-    }
+fn known() -> &'static Known {
+    KNOWN.of_this_process().get_or_init(ask)
 }
 
-fn ask(image: Image) -> Known {
+fn ask() -> Known {
     let liveness = ProcLiveness::system();
     let identity = ProcessIdentity::own(liveness.proc()).ok();
     Known {
-        image,
         pid: sys::own_pid(),
         identity,
         text: identity.map(|identity| Arc::from(identity.to_string())),
