@@ -293,18 +293,20 @@ fn check(switches: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
+/// A task of the session that gets a guard and drops it.
+fn comes_and_goes(front: &Arc<Front>) -> thread::JoinHandle<()> {
+    let front = Arc::clone(front);
+    thread::spawn(move || {
+        let guard = front.acquire(HERE);
+        front.leave(&guard);
+    })
+}
+
 /// One guard is dropped while so many tasks of its session come and go.
 fn come_and_go(fault: Fault, others: usize, switches: Option<usize>) {
     check(switches, move || {
         let (front, guard) = Front::with_guard(fault);
-        let come = || {
-            let front = Arc::clone(&front);
-            thread::spawn(move || {
-                let guard = front.acquire(HERE);
-                front.leave(&guard);
-            })
-        };
-        let others: Vec<_> = (0..others).map(|_| come()).collect();
+        let others: Vec<_> = (0..others).map(|_| comes_and_goes(&front)).collect();
         front.leave(&guard);
         for other in others {
             other.join().unwrap();
@@ -388,11 +390,7 @@ fn who_stands_behind_a_release_that_is_dropped_or_fails_goes_on() {
     for sent in [false, true] {
         check(Some(3), move || {
             let (front, guard) = Front::with_guard(Fault::None);
-            let theirs = Arc::clone(&front);
-            let other = thread::spawn(move || {
-                let guard = theirs.acquire(HERE);
-                theirs.leave(&guard);
-            });
+            let other = comes_and_goes(&front);
             if front.begin_release(&guard) {
                 if sent {
                     // No answer came: the guard stays, and goes later.
@@ -410,11 +408,7 @@ fn who_stands_behind_a_release_that_is_dropped_or_fails_goes_on() {
 fn who_stands_behind_a_release_that_is_dropped_goes_on_where_the_authority_has_ended_the_lease() {
     loom::model(|| {
         let (front, guard) = Front::with_guard(Fault::None);
-        let theirs = Arc::clone(&front);
-        let other = thread::spawn(move || {
-            let guard = theirs.acquire(HERE);
-            theirs.leave(&guard);
-        });
+        let other = comes_and_goes(&front);
         if front.begin_release(&guard) {
             front.revoke(&guard);
             front.leave(&guard);
