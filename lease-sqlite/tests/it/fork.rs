@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lease_sqlite::{AcquireError, Lost, Released};
+use lease_sqlite::{AcquireError, LockOptions, Lost, Released, WriteLock};
 
 use crate::child::told;
 use crate::rig::{BOUND, Place, Writer, now, until, within};
@@ -15,6 +15,13 @@ fn open_there(pid: i32, path: &std::path::Path) -> Vec<PathBuf> {
     let numbers = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let targets = numbers.filter_map(|number| fs::read_link(number.unwrap().path()).ok());
     targets.filter(|target| target.starts_with(path)).collect()
+}
+
+/// A lock whose waiters wait for a sign, and no time that ends within the bound.
+fn deaf(place: &Place) -> WriteLock {
+    let never = BOUND.saturating_mul(100);
+    let options = LockOptions::new().poll(never);
+    options.open(place.database()).unwrap()
 }
 
 #[test]
@@ -34,14 +41,14 @@ fn a_forked_child_closes_gate_and_record_and_a_program_has_nothing_at_all() {
     });
     assert!(open_there(program, &place.directory).is_empty());
     // Whoever waits is woken by the death, and whoever comes then need not wait.
-    let lock = place.deaf();
+    let lock = deaf(&place);
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
         until("it is seen", || lock.last_writer().is_some());
         other.kill();
         waiter.join().unwrap().unwrap();
     });
-    let hold = place.deaf().acquire(within(BOUND)).unwrap();
+    let hold = deaf(&place).acquire(within(BOUND)).unwrap();
     assert!(!hold.granted().contended);
     assert!(is_running(child) && is_running(program));
     kill(child);
