@@ -40,8 +40,12 @@ impl<H> Answers<H> {
     }
 
     pub(super) fn take_first(&mut self) -> Option<Settled<H>> {
+        // Who asks when there is no answer, or no second one, moves nothing.
+        self.first.as_ref()?;
         let first = self.first.take();
-        self.first = self.others.pop_first().map(|(_, settled)| settled);
+        if !self.others.is_empty() {
+            self.first = self.others.pop_first().map(|(_, settled)| settled);
+        }
         first
     }
 
