@@ -337,55 +337,61 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     ) -> Option<ResourceKey> {
         let key = self.queue.get(id)?.key.clone();
         if let Some(place) = self.open_to(id, &key) {
-            return self.serve_at(place, id, causes, turn);
+            let served = self.serve_at(place, id, causes, turn);
+            return served.then_some(key);
         }
         let granted = self.serve_by_plan(id, &key, causes, turn)?;
         let place = self.store.place(&key, None)?;
-        self.answer(place, id, granted, causes)
+        let (waiter, waits_for_more) = self.queue.remove(id)?;
+        let holder = waits_for_more.then_some(waiter.holder);
+        let served = self.answer((place, id), waiter.key, holder, granted, causes);
+        served.then_some(key)
     }
 
-    /// Grants a waiting request that has nothing in its way, at the place of its key.
+    /// Grants a waiting request that has nothing in its way, at the place of its key. Answers whether it did.
     fn serve_at(
         &mut self,
         place: u32,
         id: WaiterId,
         causes: &mut Vec<Cause<H>>,
         turn: &mut Turn<'_>,
-    ) -> Option<ResourceKey> {
-        // The id source is the caller's and may panic: until the commit the request still waits.
-        let waiter = self.queue.get(id)?;
-        let (key, holder, ttl) = (waiter.key.clone(), waiter.holder.clone(), waiter.ttl);
-        let request = Request {
-            holder: &holder,
-            ttl,
-            wait: Wait::No,
+    ) -> bool {
+        let Some(ttl) = self.queue.get(id).map(|waiter| waiter.ttl) else {
+            return false;
         };
+        // The id source is the caller's and may panic: until it has answered the request waits.
+        let opened = self.open(ttl, turn);
+        let Some((Waiter { key, holder, .. }, waits_for_more)) = self.queue.remove(id) else {
+            return false;
+        };
+        let more = waits_for_more.then(|| holder.clone());
         // Nobody has said anything about this grant.
         let note = turn.note.take();
-        let granted = self.grant(place, &key, request, turn);
+        let granted = opened.map(|fresh| self.move_in(place, &key, holder, fresh, turn));
         turn.note = note;
-        self.answer(place, id, granted, causes)
+        self.answer((place, id), key, more, granted, causes)
     }
 
-    /// Takes a request that is answered out of the queue, and answers what it was for if it was granted.
+    /// Answers the request `id` for the key at `place`, which has left the queue. Its holder is named if it waits
+    /// for more. Answers whether it was granted.
     fn answer(
         &mut self,
-        place: u32,
-        id: WaiterId,
+        (place, id): (u32, WaiterId),
+        key: ResourceKey,
+        waits_for_more: Option<H>,
         granted: Result<(Grant, Change), Refusal<H>>,
         causes: &mut Vec<Cause<H>>,
-    ) -> Option<ResourceKey> {
-        let (Waiter { key, holder, .. }, waits_for_more) = self.queue.remove(id)?;
+    ) -> bool {
         self.store.remove_waiter(place, id);
         let served = granted.is_ok();
-        if !served {
+        if served {
+            causes.extend(waits_for_more.map(Cause::Holds));
+        } else {
             // Who left the queue with nothing lets others go.
             causes.push(Cause::Freed(key.clone()));
-        } else if waits_for_more {
-            causes.push(Cause::Holds(holder));
         }
-        self.settle(id, key.clone(), granted);
-        served.then_some(key)
+        self.settle(id, key, granted);
+        served
     }
 
     /// The place of `key`, if nothing is in the way of the waiting request `id` for it: nothing that overlaps is

@@ -9,6 +9,7 @@ use crate::cell::{Cell, Lease};
 use crate::change::{Change, Detail};
 use crate::decision::{Opening, bars, unopposed};
 use crate::holder::Holder;
+use crate::id::FencingToken;
 use crate::key::ResourceKey;
 use crate::outcome::Outcome;
 use crate::plan::Grant;
@@ -105,19 +106,44 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
 
     /// Answers a request in an empty scene: the same decision as always, without a plan.
     #[inline(always)]
-    pub(super) fn grant(
+    fn grant(
         &mut self,
         place: u32,
         key: &ResourceKey,
         request: Request<'_, H>,
         turn: &mut Turn<'_>,
     ) -> Result<(Grant, Change), Refusal<H>> {
+        let fresh = self.open(request.ttl, turn)?;
+        let holder = self.store.copy(request.holder);
+        Ok(self.move_in(place, key, holder, fresh, turn))
+    }
+
+    /// Decides a request that has nothing in its way, and draws what its lease gets. Until the lease is stored,
+    /// nothing has happened.
+    #[inline(always)]
+    pub(super) fn open(
+        &mut self,
+        ttl: Option<Duration>,
+        turn: &mut Turn<'_>,
+    ) -> Result<(Opening, FencingToken), Refusal<H>> {
+        let opening = unopposed(&self.policy, ttl, turn.seen.now)?;
+        Ok((opening, self.fresh(turn)?.token()))
+    }
+
+    /// Stores the lease that `holder` gets of `key`, whose place is `place`.
+    #[inline(always)]
+    pub(super) fn move_in(
+        &mut self,
+        place: u32,
+        key: &ResourceKey,
+        holder: H,
+        (Opening { expires, code }, token): (Opening, FencingToken),
+        turn: &Turn<'_>,
+    ) -> (Grant, Change) {
         let now = turn.seen.now;
-        let Opening { expires, code } = unopposed(&self.policy, request.ttl, now)?;
-        let token = self.fresh(turn)?.token();
+        let kept = self.log.keeps_all().then(|| holder.clone());
         let terms = &self.policy;
         let lease = |holder| Lease::new(token, holder, terms.clone(), now, expires);
-        let holder = self.store.copy(request.holder);
         let slot = self.store.put_at(place, key, holder, lease);
         let detail = Detail::Granted {
             expires,
@@ -132,9 +158,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             at,
             detail,
         };
-        if self.log.keeps_all() {
-            self.keep_alone(change(), key, Some(request.holder.clone()), turn);
+        if kept.is_some() {
+            self.keep_alone(change(), key, kept, turn);
         }
-        Ok((Grant::created(token, slot), change()))
+        (Grant::created(token, slot), change())
     }
 }
