@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use super::queue::Waiter;
+use super::request::Grantee;
 use super::store::Store;
 use super::{Asked, Registry, Request, Settled, Step, Turn, refused};
 use crate::action::{Action, Scene, Seen, Wait, WaiterId};
@@ -343,8 +344,13 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let granted = self.serve_by_plan(id, &key, causes, turn)?;
         let place = self.store.place(&key, None)?;
         let (waiter, waits_for_more) = self.queue.remove(id)?;
-        let holder = waits_for_more.then_some(waiter.holder);
-        let served = self.answer((place, id), waiter.key, holder, granted, causes);
+        let more = waits_for_more.then_some(waiter.holder);
+        let settled = Settled {
+            waiter: id,
+            resource: waiter.key,
+            outcome: granted,
+        };
+        let served = self.answer(place, settled, more, causes);
         served.then_some(key)
     }
 
@@ -367,30 +373,41 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let more = waits_for_more.then(|| holder.clone());
         // Nobody has said anything about this grant.
         let note = turn.note.take();
-        let granted = opened.map(|fresh| self.move_in(place, &key, holder, fresh, turn));
+        let outcome = opened.map(|(opening, token)| {
+            let grantee = Grantee {
+                holder,
+                opening,
+                token,
+            };
+            self.move_in(place, &key, grantee, turn)
+        });
         turn.note = note;
-        self.answer((place, id), key, more, granted, causes)
+        let settled = Settled {
+            waiter: id,
+            resource: key,
+            outcome,
+        };
+        self.answer(place, settled, more, causes)
     }
 
-    /// Answers the request `id` for the key at `place`, which has left the queue. Its holder is named if it waits
-    /// for more. Answers whether it was granted.
+    /// Answers a request for the key at `place` that has left the queue. Its holder is named if it waits for more.
+    /// Says whether it was granted.
     fn answer(
         &mut self,
-        (place, id): (u32, WaiterId),
-        key: ResourceKey,
+        place: u32,
+        settled: Settled<H>,
         waits_for_more: Option<H>,
-        granted: Result<(Grant, Change), Refusal<H>>,
         causes: &mut Vec<Cause<H>>,
     ) -> bool {
-        self.store.remove_waiter(place, id);
-        let served = granted.is_ok();
+        self.store.remove_waiter(place, settled.waiter);
+        let served = settled.outcome.is_ok();
         if served {
             causes.extend(waits_for_more.map(Cause::Holds));
         } else {
             // Who left the queue with nothing lets others go.
-            causes.push(Cause::Freed(key.clone()));
+            causes.push(Cause::Freed(settled.resource.clone()));
         }
-        self.settle(id, key, granted);
+        self.settled.put(settled);
         served
     }
 

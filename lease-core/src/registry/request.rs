@@ -27,6 +27,13 @@ pub struct Request<'a, H> {
     pub wait: Wait,
 }
 
+/// Who gets a lease, and what it gets.
+pub(super) struct Grantee<H> {
+    pub(super) holder: H,
+    pub(super) opening: Opening,
+    pub(super) token: FencingToken,
+}
+
 impl<H: Holder> Request<'_, H> {
     fn action(&self) -> Action<H> {
         Action::Acquire {
@@ -113,9 +120,13 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         request: Request<'_, H>,
         turn: &mut Turn<'_>,
     ) -> Result<(Grant, Change), Refusal<H>> {
-        let fresh = self.open(request.ttl, turn)?;
-        let holder = self.store.copy(request.holder);
-        Ok(self.move_in(place, key, holder, fresh, turn))
+        let (opening, token) = self.open(request.ttl, turn)?;
+        let grantee = Grantee {
+            holder: self.store.copy(request.holder),
+            opening,
+            token,
+        };
+        Ok(self.move_in(place, key, grantee, turn))
     }
 
     /// Decides a request that has nothing in its way, and draws what its lease gets. Until the lease is stored,
@@ -130,17 +141,21 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         Ok((opening, self.fresh(turn)?.token()))
     }
 
-    /// Stores the lease that `holder` gets of `key`, whose place is `place`.
+    /// Stores the lease that somebody gets of `key`, whose place is `place`.
     #[inline(always)]
     pub(super) fn move_in(
         &mut self,
         place: u32,
         key: &ResourceKey,
-        holder: H,
-        (Opening { expires, code }, token): (Opening, FencingToken),
+        grantee: Grantee<H>,
         turn: &Turn<'_>,
     ) -> (Grant, Change) {
-        let now = turn.seen.now;
+        let Grantee {
+            holder,
+            opening,
+            token,
+        } = grantee;
+        let (Opening { expires, code }, now) = (opening, turn.seen.now);
         let kept = self.log.keeps_all().then(|| holder.clone());
         let terms = &self.policy;
         let lease = |holder| Lease::new(token, holder, terms.clone(), now, expires);
