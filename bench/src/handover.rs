@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::place::{self, Place};
 use crate::report::{Calls, Row};
 use crate::ways::{self, Folder, Named, WAYS};
 
@@ -28,12 +29,14 @@ fn now() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
-/// Is one of the processes that pass the lock on. `relay:WAY:FOLDER` or `hold:WAY:MIB:FOLDER`.
+/// Is one of the processes that pass the lock on. `relay:WAY:PROCESSOR:FOLDER` or `hold:WAY:MIB:FOLDER`.
 pub(crate) fn work(name: &str, units: u64) -> Result<(), String> {
     let unknown = || format!("unknown work handover/{name}");
     let words: Vec<_> = name.splitn(4, ':').collect();
     match words[..] {
-        ["relay", way, folder] => {
+        ["relay", way, processor, folder] => {
+            // Before anything starts a thread, which would stay elsewhere.
+            place::keep_to(processor).ok_or_else(unknown)?;
             relay(
                 ways::way(way).ok_or_else(unknown)?,
                 Path::new(folder),
@@ -161,16 +164,17 @@ struct Relayed {
     longest_wait: usize,
 }
 
-fn relayed(way: &Named, waiting: usize, rounds: u64) -> Relayed {
+/// `None` where there are too few processors for the place.
+fn relayed(way: &Named, place: Place, waiting: usize, rounds: u64) -> Option<Relayed> {
     let folder = Folder::new();
-    let work = format!("relay:{}:{}", way.name, folder.0.display());
-    let mut others: Vec<_> = (0..=waiting)
-        .map(|_| {
-            let mut other = Other::start(&work, rounds);
-            other.hears("ready");
-            other
-        })
-        .collect();
+    let mut others = Vec::new();
+    for which in 0..=waiting {
+        let processor = place.of(which)?;
+        let work = format!("relay:{}:{processor}:{}", way.name, folder.0.display());
+        let mut other = Other::start(&work, rounds);
+        other.hears("ready");
+        others.push(other);
+    }
     for other in &mut others {
         writeln!(other.stdin, "go").expect("it listens");
     }
@@ -190,7 +194,7 @@ fn relayed(way: &Named, waiting: usize, rounds: u64) -> Relayed {
         }
     }
     turns.sort_by_key(|turn| turn.granted);
-    judged(&turns, waiting)
+    Some(judged(&turns, waiting))
 }
 
 /// Looks only at hand-overs at which all of them stood in line.
@@ -256,54 +260,90 @@ fn least_each(figures: &mut [f64], at: usize, figure: f64) {
     figures[at] = figures[at].min(figure);
 }
 
+/// The best figures of each way, over some relays.
+struct Best {
+    half: Vec<f64>,
+    most: Vec<f64>,
+    longest: Vec<usize>,
+}
+
+impl Best {
+    /// `None` where there are too few processors for the place.
+    fn of(ways: &[&Named], place: Place, waiting: usize, rounds: u64) -> Option<Self> {
+        let mut best = Self {
+            half: vec![f64::INFINITY; ways.len()],
+            most: vec![f64::INFINITY; ways.len()],
+            longest: vec![0; ways.len()],
+        };
+        for _ in 0..RUNS {
+            for (at, way) in ways.iter().enumerate() {
+                let relayed = relayed(way, place, waiting, rounds)?;
+                least_each(&mut best.half, at, percentile(&relayed.handovers, 50));
+                least_each(&mut best.most, at, percentile(&relayed.handovers, 99));
+                best.longest[at] = best.longest[at].max(relayed.longest_wait);
+            }
+        }
+        Some(best)
+    }
+}
+
 /// From a release to the next one in.
 pub(crate) fn releases() -> Vec<Row> {
     let ways = waiting_ways();
     let mut rows = Vec::new();
     let mut alone = f64::NAN;
     for (waiting, rounds) in [(1, 150), (32, 12)] {
-        let mut half = vec![f64::INFINITY; ways.len()];
-        let mut most = half.clone();
-        let mut longest = vec![0; ways.len()];
-        for _ in 0..RUNS {
-            for (at, way) in ways.iter().enumerate() {
-                let relayed = relayed(way, waiting, rounds);
-                least_each(&mut half, at, percentile(&relayed.handovers, 50));
-                least_each(&mut most, at, percentile(&relayed.handovers, 99));
-                longest[at] = longest[at].max(relayed.longest_wait);
+        for place in [Place::Any, Place::One, Place::Two] {
+            // The peers are all of one kind, which shows without a given place.
+            let ways = if place == Place::Any {
+                &ways[..]
+            } else {
+                &ways[..2]
+            };
+            let about = place.about();
+            let name = |what: &str| format!("c1 release to next, {waiting} waiting{about}, {what}");
+            let Some(best) = Best::of(ways, place, waiting, rounds) else {
+                eprintln!("NOT RUN: {}: one processor only", name("p50"));
+                continue;
+            };
+            rows.push(row(name("p50"), &best.half, Some(4.0), ways));
+            rows.push(row(name("p99"), &best.most, None, ways));
+            match (place, waiting) {
+                (Place::Any, 1) => alone = best.half[0],
+                (Place::Any, _) => rows.extend(beside_one(&best, alone, waiting, ways)),
+                (Place::One | Place::Two, _) => {}
             }
         }
-        let name = |what: &str| format!("c1 release to next, {waiting} waiting, {what}");
-        rows.push(row(name("p50"), &half, Some(4.0), &ways));
-        rows.push(row(name("p99"), &most, None, &ways));
-        if waiting == 1 {
-            alone = half[0];
-            continue;
-        }
-        rows.push(Row {
+    }
+    rows
+}
+
+/// What many who wait come to beside one alone.
+fn beside_one(best: &Best, alone: f64, waiting: usize, ways: &[&Named]) -> [Row; 2] {
+    let longest: Vec<f64> = best.longest.iter().map(|longest| *longest as f64).collect();
+    [
+        Row {
             floor: Some(alone),
             peers: Vec::new(),
             ..row(
-                "c1' 32 waiting beside 1 waiting, p50".to_owned(),
-                &half,
+                format!("c1' {waiting} waiting beside 1 waiting, p50"),
+                &best.half,
                 Some(3.0),
-                &ways,
+                ways,
             )
-        });
-        let longest: Vec<f64> = longest.iter().map(|longest| *longest as f64).collect();
-        rows.push(Row {
+        },
+        Row {
             unit: "grants",
             floor: Some(waiting as f64),
             // One more is somebody who asked in the moment of a release.
             ..row(
-                "c1'' longest wait of 32".to_owned(),
+                format!("c1'' longest wait of {waiting}"),
                 &longest,
                 Some(1.1),
-                &ways,
+                ways,
             )
-        });
-    }
-    rows
+        },
+    ]
 }
 
 /// Microseconds from SIGKILL to the next one in, with so much memory at the holder; in order.
@@ -407,6 +447,8 @@ mod tests {
 
     #[test]
     fn an_unknown_work_is_refused() {
-        assert!(work("relay:luck:x", 1).is_err() && work("hold:ours:x", 1).is_err());
+        for unknown in ["relay:luck:any:x", "relay:ours:moon:x", "hold:ours:x"] {
+            assert!(work(unknown, 1).is_err(), "{unknown}");
+        }
     }
 }

@@ -16,6 +16,8 @@ mod lock;
 mod ours;
 mod peers;
 #[cfg(target_os = "linux")]
+mod place;
+#[cfg(target_os = "linux")]
 mod process;
 #[cfg(target_os = "linux")]
 mod raw;
