@@ -1,10 +1,11 @@
 //! Guards in a process: taken and dropped by one task, and passed from task to task.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lease_async::{LeaseGuard, Leases, Memory, ResourceKey, Session};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::report::{Calls, Row};
 use crate::rounds::{Work, allocations, least};
@@ -36,6 +37,34 @@ fn semaphore(map: &Semaphores) -> Arc<Semaphore> {
     Arc::clone(map.entry(NAME.to_owned()).or_insert_with(new))
 }
 
+/// A permit of one name. The name goes with its last user, as a released lease leaves none.
+struct Passing<'a> {
+    map: &'a Semaphores,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl<'a> Passing<'a> {
+    async fn acquire(map: &'a Semaphores) -> Self {
+        let permit = semaphore(map).acquire_owned().await;
+        Self {
+            map,
+            permit: Some(permit.expect("it is open")),
+        }
+    }
+}
+
+impl Drop for Passing<'_> {
+    fn drop(&mut self) {
+        drop(self.permit.take());
+        let mut map = self.map.lock();
+        if let hashbrown::hash_map::EntryRef::Occupied(entry) = map.entry_ref(NAME)
+            && Arc::strong_count(entry.get()) == 1
+        {
+            entry.remove();
+        }
+    }
+}
+
 /// Does something so many times in a runtime.
 fn again<F: Future>(runtime: &Runtime, count: u64, work: impl Fn() -> F) {
     runtime.block_on(async {
@@ -60,12 +89,12 @@ fn row(name: &str, ours: f64, floor: Option<f64>, goal: Option<f64>) -> Row {
 
 /// A guard of a free resource, and what its holder does with it.
 pub(crate) fn alone() -> Vec<Row> {
-    let mut rows = vec![taken_and_dropped()];
+    let mut rows = Vec::from(taken_and_dropped());
     rows.extend(held());
     rows
 }
 
-fn taken_and_dropped() -> Row {
+fn taken_and_dropped() -> [Row; 2] {
     let runtime = runtime();
     let (leases, key, map) = (leases(), key(), Semaphores::default());
     let session = connect(&leases);
@@ -90,28 +119,34 @@ fn taken_and_dropped() -> Row {
             mutex.lock_owned().await
         });
     };
-    let mut works: [&mut dyn Work; 5] = [
+    let freed = Semaphores::default();
+    let mut passing = |count| again(&runtime, count, || Passing::acquire(&freed));
+    let mut works: [&mut dyn Work; 6] = [
         &mut floor,
         &mut ours,
+        &mut passing,
         &mut mutexes,
         &mut keyed,
         &mut sharded,
     ];
     let figures = least(60_000, &mut works);
-    Row {
-        allocations: Some(allocations(10_000, &mut ours)),
-        peers: vec![
-            ("one tokio mutex", figures[2]),
-            ("keyed-lock, async", figures[3]),
-            ("tokio mutexes in a dashmap", figures[4]),
-        ],
-        ..row(
-            "a4 guard taken and dropped, floor: tokio semaphores in a mutexed map",
-            figures[1],
-            Some(figures[0]),
-            Some(1.5),
-        )
-    }
+    let counted = allocations(10_000, &mut ours);
+    let name = "a4 guard taken and dropped, floor: tokio semaphores in a mutexed map";
+    let named = |name: &str, floor| Row {
+        allocations: Some(counted),
+        ..row(name, figures[1], Some(floor), Some(1.5))
+    };
+    [
+        Row {
+            peers: vec![
+                ("one tokio mutex", figures[3]),
+                ("keyed-lock, async", figures[4]),
+                ("tokio mutexes in a dashmap", figures[5]),
+            ],
+            ..named(&format!("{name}, kept for ever"), figures[0])
+        },
+        named(&format!("{name}, freed by their last user"), figures[2]),
+    ]
 }
 
 fn held() -> Vec<Row> {
@@ -148,62 +183,123 @@ fn held() -> Vec<Row> {
         .collect()
 }
 
-/// From one task to the next, which waits already.
+/// From one to the next, who waits already.
 pub(crate) fn handed_over() -> Vec<Row> {
-    let two = || {
-        Builder::new_multi_thread()
-            .worker_threads(2)
-            .build()
-            .expect("a runtime")
-    };
-    let mut rows = Vec::new();
-    for (about, runtime) in [("one thread", runtime()), ("two workers", two())] {
-        let mutex = Arc::new(Mutex::new(()));
-        let mut floor = |count: u64| {
-            let turns = |_: u64| {
-                let mutex = Arc::clone(&mutex);
-                async move {
-                    for _ in 0..count / 2 {
-                        let guard = mutex.lock().await;
-                        tokio::task::yield_now().await;
-                        drop(guard);
-                    }
-                }
-            };
-            in_two_tasks(&runtime, turns);
-        };
-        let (leases, key) = (leases(), key());
-        let mut ours = |count: u64| {
-            let turns = |_: u64| {
-                let (session, key) = (connect(&leases), key.clone());
-                async move {
-                    for _ in 0..count / 2 {
-                        let guard = session.acquire(&key).forever().await;
-                        let guard = guard.expect("its turn comes");
-                        tokio::task::yield_now().await;
-                        drop(guard);
-                    }
-                }
-            };
-            in_two_tasks(&runtime, turns);
-        };
-        let figures = least(60_000, &mut [&mut floor, &mut ours]);
-        let name = format!("a4 hand-over task to task, {about}, floor: tokio mutex");
-        rows.push(Row {
-            allocations: Some(allocations(10_000, &mut ours)),
-            ..row(&name, figures[1], Some(figures[0]), Some(2.0))
-        });
-    }
-    rows
+    let two = Builder::new_multi_thread().worker_threads(2).build();
+    let two = two.expect("a runtime");
+    [
+        ("task to task, one thread", Stage::Tasks(runtime())),
+        ("task to task, two workers", Stage::Tasks(two)),
+        ("thread to thread", Stage::Threads),
+    ]
+    .into_iter()
+    .map(|(about, stage)| handed_over_on(about, &stage))
+    .collect()
 }
 
-fn in_two_tasks<F: Future<Output = ()> + Send + 'static>(
-    runtime: &Runtime,
-    turns: impl Fn(u64) -> F,
-) {
-    runtime.block_on(async {
-        for task in [0, 1].map(|which| tokio::spawn(turns(which))) {
-            task.await.expect("it does not panic");
+fn handed_over_on(about: &str, stage: &Stage) -> Row {
+    let mutex = Arc::new(Mutex::new(()));
+    let mut floor = |count: u64| {
+        let turns = Arc::new(Turns::new(count));
+        stage.play(|| {
+            let (mutex, turns) = (Arc::clone(&mutex), Arc::clone(&turns));
+            async move {
+                for _ in 0..count / 2 {
+                    let guard = turns.wait(mutex.lock()).await;
+                    turns.hold_until_asked_for().await;
+                    drop(guard);
+                }
+            }
+        });
+    };
+    let (leases, key) = (leases(), key());
+    let mut ours = |count: u64| {
+        let turns = Arc::new(Turns::new(count));
+        stage.play(|| {
+            let (session, key) = (connect(&leases), key.clone());
+            let turns = Arc::clone(&turns);
+            async move {
+                for _ in 0..count / 2 {
+                    let guard = turns.wait(session.acquire(&key).forever()).await;
+                    let guard = guard.expect("its turn comes");
+                    turns.hold_until_asked_for().await;
+                    drop(guard);
+                }
+            }
+        });
+    };
+    let figures = least(60_000, &mut [&mut floor, &mut ours]);
+    let name = format!("a4 hand-over {about}, floor: tokio mutex");
+    Row {
+        allocations: Some(allocations(10_000, &mut ours)),
+        ..row(&name, figures[1], Some(figures[0]), Some(2.0))
+    }
+}
+
+/// Sees to it that every turn but the last is passed on: whoever is alone passes nothing on.
+struct Turns {
+    total: u64,
+    asked: AtomicU64,
+    granted: AtomicU64,
+}
+
+impl Turns {
+    /// `total` is even: two have half of them each.
+    fn new(total: u64) -> Self {
+        Self {
+            total: total / 2 * 2,
+            asked: AtomicU64::new(0),
+            granted: AtomicU64::new(0),
         }
-    });
+    }
+
+    /// Waits, and tells as soon as it stands in line.
+    async fn wait<T: IntoFuture>(&self, turn: T) -> T::Output {
+        let mut turn = std::pin::pin!(turn.into_future());
+        let mut has_asked = false;
+        std::future::poll_fn(|context| {
+            let polled = turn.as_mut().poll(context);
+            if !std::mem::replace(&mut has_asked, true) {
+                self.asked.fetch_add(1, Ordering::Relaxed);
+            }
+            polled
+        })
+        .await
+    }
+
+    async fn hold_until_asked_for(&self) {
+        let granted = self.granted.fetch_add(1, Ordering::Relaxed) + 1;
+        let enough = self.total.min(granted + 1);
+        loop {
+            tokio::task::yield_now().await;
+            if self.asked.load(Ordering::Relaxed) >= enough {
+                return;
+            }
+        }
+    }
+}
+
+/// Where the two are that pass something on.
+enum Stage {
+    /// Two tasks of a runtime.
+    Tasks(Runtime),
+    /// A thread for each, with a runtime of its own.
+    Threads,
+}
+
+impl Stage {
+    fn play<F: Future<Output = ()> + Send + 'static>(&self, turns: impl Fn() -> F + Sync) {
+        match self {
+            Self::Tasks(runtime) => runtime.block_on(async {
+                for task in [turns(), turns()].map(tokio::spawn) {
+                    task.await.expect("it does not panic");
+                }
+            }),
+            Self::Threads => std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| runtime().block_on(turns()));
+                }
+            }),
+        }
+    }
 }
