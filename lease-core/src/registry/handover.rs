@@ -114,7 +114,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Ends every lease of `holder` that a disconnect ends, and takes back its waiting requests.
     pub(super) fn disconnect(&mut self, holder: &H, turn: &mut Turn<'_>) -> Vec<Change> {
         let mut causes = self.end_overdue(turn.seen.now);
-        while let Some(waiter) = self.queue.next_of(holder, None) {
+        while let Some(waiter) = self.store.owners.next_request(holder, None) {
             if let Some(gone) = self.leave(waiter, Code::Abandoned) {
                 causes.push(Cause::Freed(gone.key.clone()));
                 self.settle(waiter, gone.key, Err(Refusal::Withdrawn { waiter }));
@@ -172,24 +172,29 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         key: &ResourceKey,
         request: Request<'_, H>,
     ) -> Step<H> {
+        let Request { holder, ttl, wait } = request;
+        let id = match self.queue.admit(self.settled.len()) {
+            Ok(id) => id,
+            Err(refusal) => return refused(refusal),
+        };
+        let owner = self.store.owners.enter(holder);
+        if let Err(refusal) = self.store.add_waiter(place, owner, id) {
+            return refused(refusal);
+        }
         let waiter = Waiter {
             key: key.clone(),
-            holder: request.holder.clone(),
-            ttl: request.ttl,
+            holder: holder.clone(),
+            owner,
+            ttl,
             since: self.latest,
-            deadline: match request.wait {
+            deadline: match wait {
                 Wait::Until(deadline) => Some(deadline),
                 Wait::No | Wait::Forever => None,
             },
         };
-        match self.queue.push(waiter, self.settled.len()) {
-            Err(refusal) => refused(refusal),
-            Ok(id) => {
-                self.store.add_waiter(place, id);
-                self.report(Code::Queued, id, key, request.holder);
-                Step::Queued(id)
-            }
-        }
+        self.queue.push(id, waiter);
+        self.report(Code::Queued, id, key, holder);
+        Step::Queued(id)
     }
 
     /// Takes a request out of the queue, and serves whom it was in front of.
@@ -208,11 +213,18 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     }
 
     fn leave(&mut self, id: WaiterId, code: Code) -> Option<Waiter<H>> {
-        let (waiter, _) = self.queue.remove(id)?;
+        let waiter = self.queue.remove(id)?;
         let place = self.store.place(&waiter.key, None)?;
-        self.store.remove_waiter(place, id);
+        let owner = self.owner_of(&waiter);
+        self.store.remove_waiter(place, owner, id);
+        self.store.shrink();
         self.report(code, id, &waiter.key, &waiter.holder);
         Some(waiter)
+    }
+
+    /// The place of who waits, or has waited until now.
+    fn owner_of(&mut self, waiter: &Waiter<H>) -> u32 {
+        self.store.owners.enter_near(waiter.owner, &waiter.holder)
     }
 
     /// Numbers and keeps what happened to a waiting request.
@@ -324,7 +336,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     fn next_candidate(&self, cause: &Cause<H>, candidates: &mut Candidates) -> Option<WaiterId> {
         match cause {
             Cause::Freed(key) => candidates.next(&self.store, key),
-            Cause::Holds(holder) => candidates.go_on(self.queue.next_of(holder, candidates.after)),
+            Cause::Holds(holder) => {
+                candidates.go_on(self.store.owners.next_request(holder, candidates.after))
+            }
             Cause::Proven => candidates.go_on(self.queue.next(candidates.after)),
         }
     }
@@ -343,14 +357,14 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         let granted = self.serve_by_plan(id, &key, causes, turn)?;
         let place = self.store.place(&key, None)?;
-        let (waiter, waits_for_more) = self.queue.remove(id)?;
-        let more = waits_for_more.then_some(waiter.holder);
+        let waiter = self.queue.remove(id)?;
+        let owner = self.owner_of(&waiter);
         let settled = Settled {
             waiter: id,
             resource: waiter.key,
             outcome: granted,
         };
-        let served = self.answer(place, settled, more, causes);
+        let served = self.answer(place, owner, settled, causes);
         served.then_some(key)
     }
 
@@ -367,14 +381,16 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         };
         // The id source is the caller's and may panic: until it has answered the request waits.
         let opened = self.open(ttl, turn);
-        let Some((Waiter { key, holder, .. }, waits_for_more)) = self.queue.remove(id) else {
+        let Some(waiter) = self.queue.remove(id) else {
             return false;
         };
-        let more = waits_for_more.then(|| holder.clone());
+        let owner = self.owner_of(&waiter);
+        let Waiter { key, holder, .. } = waiter;
         // Nobody has said anything about this grant.
         let note = turn.note.take();
         let outcome = opened.map(|(opening, token)| {
             let grantee = Grantee {
+                owner,
                 holder,
                 opening,
                 token,
@@ -387,25 +403,25 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             resource: key,
             outcome,
         };
-        self.answer(place, settled, more, causes)
+        self.answer(place, owner, settled, causes)
     }
 
-    /// Answers a request for the key at `place` that has left the queue. Its holder is named if it waits for more.
-    /// Says whether it was granted.
+    /// Answers a request of the owner at `owner` for the key at `place`, which has left the queue. Says whether it
+    /// was granted.
     fn answer(
         &mut self,
         place: u32,
+        owner: u32,
         settled: Settled<H>,
-        waits_for_more: Option<H>,
         causes: &mut Vec<Cause<H>>,
     ) -> bool {
-        self.store.remove_waiter(place, settled.waiter);
+        let waits_for_more = self.store.remove_waiter(place, owner, settled.waiter);
         let served = settled.outcome.is_ok();
-        if served {
-            causes.extend(waits_for_more.map(Cause::Holds));
-        } else {
+        if !served {
             // Who left the queue with nothing lets others go.
             causes.push(Cause::Freed(settled.resource.clone()));
+        } else if waits_for_more {
+            causes.extend(self.holder_of(&settled.resource).map(Cause::Holds));
         }
         self.settled.put(settled);
         served

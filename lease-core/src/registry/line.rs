@@ -51,6 +51,12 @@ impl<T> Line<T> {
         self.len = self.len.saturating_add(1);
     }
 
+    /// Takes out the first.
+    pub(super) fn pop(&mut self) -> Option<WaiterId> {
+        let first = self.next(None)?;
+        self.remove(first).map(|_| first)
+    }
+
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<T> {
         let place = self.place(id)?;
         let gone = self.places.get_mut(place)?.1.take()?;

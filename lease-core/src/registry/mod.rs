@@ -92,7 +92,7 @@ pub struct Registry<H, S = DefaultHashBuilder> {
     authority: AuthorityId,
     policy: LeasePolicy,
     store: Store<H, S>,
-    queue: Queue<H, S>,
+    queue: Queue<H>,
     settled: Answers<H>,
     /// Room for the causes of a hand-over; empty between calls.
     causes: Vec<Cause<H>>,
@@ -204,8 +204,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         Self {
             authority,
             policy,
-            store: Store::new(hasher.clone()),
-            queue: Queue::new(hasher),
+            store: Store::new(hasher),
+            queue: Queue::new(),
             settled: Answers::new(),
             causes: Vec::new(),
             log: Log::new(0),

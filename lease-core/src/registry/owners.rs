@@ -1,14 +1,19 @@
-//! Who holds anything, and where the list of a holder's leases begins.
+//! Who holds or waits for anything: where the list of a holder's leases begins, and what it waits for.
 //!
-//! A lease knows the place of its holder here, so that a release looks nothing up, and the holder of the
-//! last lease is tried first, since a writer mostly comes back for more.
+//! A lease and a request know the place of their holder here, so that a release or a hand-over looks nothing up.
+//! Who came or left last is tried first, since a writer mostly comes back for more.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
+use super::line::Line;
+use crate::action::WaiterId;
 use crate::holder::Holder;
+use crate::limits::HOLDER_WAITERS;
+use crate::refusal::{Bounded, Refusal};
 
 /// No place.
 const NONE: u32 = u32::MAX;
@@ -18,7 +23,8 @@ pub(super) struct Owners<H, S> {
     by_holder: HashTable<u32>,
     owners: Vec<Owner<H>>,
     free: Vec<u32>,
-    /// The owner asked for last. It is the only one that may be kept without a lease.
+    /// The owner that was asked for last, or that left last. It is the only one that may be kept while it neither
+    /// holds nor waits.
     recent: u32,
     /// The holder in the lease that ended last. Who comes back gets it again, since a new copy is counted
     /// where other threads may count too.
@@ -33,6 +39,56 @@ struct Owner<H> {
     hash: u64,
     /// The latest lease.
     first: Option<u32>,
+    requests: Requests,
+}
+
+/// What one holder waits for. Mostly it is one request, and that lies at hand.
+#[derive(Clone, Debug, Default)]
+struct Requests {
+    /// The earliest of all; if there is none, there are no others.
+    first: Option<WaiterId>,
+    others: Option<Box<Line<()>>>,
+}
+
+impl Requests {
+    fn len(&self) -> usize {
+        let others = self.others.as_ref().map_or(0, |others| others.len());
+        others.saturating_add(usize::from(self.first.is_some()))
+    }
+
+    /// Puts `id` at the end; it came later than all others.
+    fn push(&mut self, id: WaiterId) {
+        if self.first.is_none() {
+            self.first = Some(id);
+        } else {
+            self.others.get_or_insert_default().push(id, ());
+        }
+    }
+
+    fn remove(&mut self, id: WaiterId) {
+        let others = self.others.as_deref_mut();
+        if self.first == Some(id) {
+            self.first = others.and_then(Line::pop);
+        } else if let Some(others) = others {
+            others.remove(id);
+        }
+    }
+
+    /// The earliest after `after`.
+    fn next(&self, after: Option<WaiterId>) -> Option<WaiterId> {
+        let first = self.first?;
+        if after.is_none_or(|after| after < first) {
+            return Some(first);
+        }
+        self.others.as_ref()?.next(after)
+    }
+}
+
+impl<H> Owner<H> {
+    /// Whether it holds or waits for anything.
+    fn is_there(&self) -> bool {
+        self.first.is_some() || self.requests.first.is_some()
+    }
 }
 
 impl<H: Holder, S: BuildHasher> Owners<H, S> {
@@ -47,13 +103,17 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
         }
     }
 
-    /// How many holders without a lease are kept, but for the one that may be.
+    /// How many are kept that neither hold nor wait, but for the one that may be.
     pub(super) fn left_behind(&self) -> usize {
-        let holds = |owner: &&Owner<H>| owner.first.is_some();
-        let holding = self.owners.iter().filter(holds).count();
-        let recent = self.owner(self.recent).filter(|owner| !holds(owner));
-        let wanted = holding.saturating_add(usize::from(recent.is_some()));
+        let there = self.owners.iter().filter(|owner| owner.is_there()).count();
+        let recent = self.owner(self.recent).filter(|owner| !owner.is_there());
+        let wanted = there.saturating_add(usize::from(recent.is_some()));
         self.by_holder.len().saturating_sub(wanted)
+    }
+
+    /// How many places there are, and how many of them are free.
+    pub(super) const fn places(&self) -> (usize, usize) {
+        (self.owners.len(), self.free.len())
     }
 
     /// Keeps what a lease that ended said of its holder.
@@ -90,42 +150,88 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
             .copied()
     }
 
-    /// Where the list of the holder's leases begins.
-    pub(super) fn first_of(&self, holder: &H) -> Option<u32> {
+    /// What is known of `holder`.
+    fn known(&self, holder: &H) -> Option<&Owner<H>> {
         let place = if self.is(self.recent, holder) {
             self.recent
         } else {
             self.find(self.hasher.hash_one(holder), holder)?
         };
-        self.owner(place)?.first
+        self.owner(place)
     }
 
-    /// Puts the lease at `lease` in front of the holder's list. Answers the holder's place, and which
-    /// lease was in front before.
-    #[inline]
-    pub(super) fn join(&mut self, holder: &H, lease: u32) -> (u32, Option<u32>) {
-        let place = self.enter(holder);
-        let before = self
-            .owner_mut(place)
-            .and_then(|owner| owner.first.replace(lease));
-        (place, before)
+    /// Where the list of the holder's leases begins.
+    pub(super) fn first_of(&self, holder: &H) -> Option<u32> {
+        self.known(holder)?.first
     }
 
-    /// Says that the list of the holder at `place` begins with `first` now.
+    /// The earliest request of `holder` after `after`.
+    pub(super) fn next_request(&self, holder: &H, after: Option<WaiterId>) -> Option<WaiterId> {
+        self.known(holder)?.requests.next(after)
+    }
+
+    /// Puts the lease at `lease` in front of the list of the owner at `place`. Answers which was in front before.
+    pub(super) fn join(&mut self, place: u32, lease: u32) -> Option<u32> {
+        self.owner_mut(place)?.first.replace(lease)
+    }
+
+    /// Says that the list of the owner at `place` begins with `first` now.
     pub(super) fn begin_with(&mut self, place: u32, first: Option<u32>) {
         if let Some(owner) = self.owner_mut(place) {
             owner.first = first;
-        }
-        if place != self.recent {
-            self.forget_idle(place);
+            self.let_go(place);
         }
     }
 
-    /// The place of `holder`, made if missing. It is the recent one from now on.
+    /// Notes that the owner at `place` waits for one thing more.
+    pub(super) fn add_request(&mut self, place: u32, id: WaiterId) -> Result<(), Refusal<H>> {
+        let Some(owner) = self.owner_mut(place) else {
+            return Ok(());
+        };
+        if owner.requests.len() >= HOLDER_WAITERS {
+            return Err(Refusal::Limit {
+                what: Bounded::HolderWaiters,
+                most: HOLDER_WAITERS,
+            });
+        }
+        owner.requests.push(id);
+        Ok(())
+    }
+
+    /// Forgets that the owner at `place` waits for `id`. Answers whether it waits for more.
+    pub(super) fn remove_request(&mut self, place: u32, id: WaiterId) -> bool {
+        let Some(owner) = self.owner_mut(place) else {
+            return false;
+        };
+        owner.requests.remove(id);
+        let waits_for_more = owner.requests.first.is_some();
+        self.let_go(place);
+        waits_for_more
+    }
+
+    /// Takes over from `old` who waits for what.
+    pub(super) fn take_over(&mut self, old: &mut Self) {
+        for owner in &mut old.owners {
+            if let (Some(holder), Some(_)) = (&owner.holder, owner.requests.first) {
+                let place = self.enter(holder);
+                if let Some(new) = self.owner_mut(place) {
+                    new.requests = core::mem::take(&mut owner.requests);
+                }
+            }
+        }
+    }
+
+    /// The place of `holder`, made if missing. Say next what it holds or waits for.
     #[inline]
-    fn enter(&mut self, holder: &H) -> u32 {
-        if self.is(self.recent, holder) {
-            return self.recent;
+    pub(super) fn enter(&mut self, holder: &H) -> u32 {
+        self.enter_near(self.recent, holder)
+    }
+
+    /// The place of `holder`, which may be `hint`, made if missing. Say next what it holds or waits for.
+    #[inline]
+    pub(super) fn enter_near(&mut self, hint: u32, holder: &H) -> u32 {
+        if self.is(hint, holder) {
+            return hint;
         }
         self.enter_anew(holder)
     }
@@ -137,9 +243,24 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
             Some(place) => place,
             None => self.insert(hash, holder.clone()),
         };
-        let before = core::mem::replace(&mut self.recent, place);
-        self.forget_idle(before);
+        self.come(place);
         place
+    }
+
+    /// Keeps the owner at `place` whatever it does, and the one before it no longer.
+    fn come(&mut self, place: u32) {
+        let before = core::mem::replace(&mut self.recent, place);
+        if before != place {
+            self.forget_idle(before);
+        }
+    }
+
+    /// Says that the owner at `place` may not be needed any more.
+    #[inline]
+    fn let_go(&mut self, place: u32) {
+        if place != self.recent && self.owner(place).is_some_and(|owner| !owner.is_there()) {
+            self.come(place);
+        }
     }
 
     fn insert(&mut self, hash: u64, holder: H) -> u32 {
@@ -147,6 +268,7 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
             holder: Some(holder),
             hash,
             first: None,
+            requests: Requests::default(),
         };
         let place = if let Some(place) = self.free.pop()
             && let Some(old) = self.owner_mut(place)
@@ -155,7 +277,7 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
             place
         } else {
             self.owners.push(owner);
-            // There are no more holders than leases, and those fit.
+            // There are no more of them than leases and requests, and those fit.
             u32::try_from(self.owners.len().saturating_sub(1)).unwrap_or(NONE)
         };
         let owners = &self.owners;
@@ -167,12 +289,13 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
         place
     }
 
-    /// Frees the place of a holder without leases.
+    /// Frees the place of an owner that neither holds nor waits.
     fn forget_idle(&mut self, place: u32) {
-        let Some(owner) = self.owner_mut(place).filter(|owner| owner.first.is_none()) else {
+        let Some(owner) = self.owner_mut(place).filter(|owner| !owner.is_there()) else {
             return;
         };
         owner.holder = None;
+        owner.requests = Requests::default();
         let hash = owner.hash;
         if let Ok(entry) = self.by_holder.find_entry(hash, |&other| other == place) {
             entry.remove();
@@ -185,4 +308,37 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
 #[inline(never)]
 fn copy<H: Clone>(holder: &H) -> H {
     holder.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use hashbrown::DefaultHashBuilder;
+
+    use crate::action::WaiterId;
+    use crate::holder::SessionHolder;
+    use crate::registry::store::Store;
+
+    #[test]
+    fn room_for_a_crowd_of_holders_is_given_back() {
+        let mut store = Store::new(DefaultHashBuilder::default());
+        let key = "k".parse().unwrap();
+        let holder = |number: u64| SessionHolder::new("ag", &format!("s-{number}")).unwrap();
+        let place = store.prepare(&key);
+        for number in 0..3_000 {
+            let owner = store.owners.enter(&holder(number));
+            let added = store.add_waiter(place, owner, WaiterId(number));
+            assert!(added.is_ok());
+        }
+        for number in 1..3_000 {
+            let place = store.place(&key, None).unwrap();
+            let owner = store.owners.enter(&holder(number));
+            assert!(!store.remove_waiter(place, owner, WaiterId(number)));
+            store.shrink();
+        }
+        assert!(store.owners.places().0 <= 1_024);
+        let kept = store.owners.next_request(&holder(0), None);
+        assert_eq!(kept, Some(WaiterId(0)));
+    }
 }

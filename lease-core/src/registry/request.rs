@@ -29,6 +29,7 @@ pub struct Request<'a, H> {
 
 /// Who gets a lease, and what it gets.
 pub(super) struct Grantee<H> {
+    pub(super) owner: u32,
     pub(super) holder: H,
     pub(super) opening: Opening,
     pub(super) token: FencingToken,
@@ -122,7 +123,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     ) -> Result<(Grant, Change), Refusal<H>> {
         let (opening, token) = self.open(request.ttl, turn)?;
         let grantee = Grantee {
-            holder: self.store.copy(request.holder),
+            owner: self.store.owners.enter(request.holder),
+            holder: self.store.owners.copy(request.holder),
             opening,
             token,
         };
@@ -151,15 +153,15 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         turn: &Turn<'_>,
     ) -> (Grant, Change) {
         let Grantee {
+            owner,
             holder,
             opening,
             token,
         } = grantee;
         let (Opening { expires, code }, now) = (opening, turn.seen.now);
-        let kept = self.log.keeps_all().then(|| holder.clone());
         let terms = &self.policy;
         let lease = |holder| Lease::new(token, holder, terms.clone(), now, expires);
-        let slot = self.store.put_at(place, key, holder, lease);
+        let slot = self.store.put_at(place, key, (owner, holder), lease);
         let detail = Detail::Granted {
             expires,
             previous: None,
@@ -173,8 +175,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             at,
             detail,
         };
-        if kept.is_some() {
-            self.keep_alone(change(), key, kept, turn);
+        if self.log.keeps_all() {
+            self.keep_alone(change(), key, self.store.holder_at(place), turn);
         }
         (Grant::created(token, slot), change())
     }

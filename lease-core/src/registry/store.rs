@@ -22,6 +22,7 @@ use crate::key::ResourceKey;
 use crate::limits::SWEEP_LEASES;
 use crate::plan::{Cells, Edit, edit_in_place};
 use crate::policy::OnExpiry;
+use crate::refusal::Refusal;
 use crate::time::Moment;
 
 /// No node.
@@ -36,7 +37,7 @@ pub(super) struct Store<H, S> {
     free: Vec<u32>,
     by_text: HashTable<u32>,
     /// Where a holder's latest lease is; from there a list goes through all of them.
-    owners: Owners<H, S>,
+    pub(super) owners: Owners<H, S>,
     expiry: Expiry,
     held: usize,
     hasher: S,
@@ -273,31 +274,19 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         hinted.or_else(|| self.find(key.as_bytes()))
     }
 
-    /// A copy of `holder` for a new lease.
-    #[inline]
-    pub(super) fn copy(&mut self, holder: &H) -> H {
-        self.owners.copy(holder)
-    }
-
-    /// Stores the lease that `holder` gets of `key`, whose place is `place`, in place of what was there.
+    /// Stores the lease that `holder`, the owner at `owner`, gets of `key`, whose place is `place` and free.
     // Inlined, and the lease is made when nothing can go wrong any more, so that it is made in place.
     #[inline(always)]
     pub(super) fn put_at(
         &mut self,
         place: u32,
         key: &ResourceKey,
-        holder: H,
+        (owner, holder): (u32, H),
         lease: impl FnOnce(H) -> Lease<H>,
     ) -> Slot {
-        match self.node(place) {
-            None => return Slot::NONE,
-            Some(node) if node.cell.lease.is_some() => self.belonged(place),
-            Some(_) => {
-                self.held = self.held.saturating_add(1);
-                self.climb(place, |above| &mut above.held_below, u32::saturating_add);
-            }
-        }
-        let (owner, next) = self.owners.join(&holder, place);
+        self.held = self.held.saturating_add(1);
+        self.climb(place, |above| &mut above.held_below, u32::saturating_add);
+        let next = self.owners.join(owner, place);
         let next = next.unwrap_or(NONE);
         if let Some(next) = self.node_mut(next) {
             next.prev_of_holder = place;
@@ -330,16 +319,20 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Makes the key at `place` free.
     pub(super) fn remove_at(&mut self, place: u32) {
-        let Some(node) = self.node_mut(place) else {
-            return;
-        };
-        if let Some(lease) = node.cell.lease.take() {
+        self.clear_out(place);
+        self.prune(place);
+    }
+
+    /// Takes the lease at `place` out, if there is one.
+    fn clear_out(&mut self, place: u32) {
+        if let Some(node) = self.node_mut(place)
+            && let Some(lease) = node.cell.lease.take()
+        {
             self.owners.give(lease.holder);
             self.held = self.held.saturating_sub(1);
             self.belonged(place);
             self.climb(place, |above| &mut above.held_below, u32::saturating_sub);
         }
-        self.prune(place);
     }
 
     /// Every held cell, in no promised order.
@@ -477,21 +470,33 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         Some(all)
     }
 
-    /// Notes that `waiter` waits for the key at `place`.
-    pub(super) fn add_waiter(&mut self, place: u32, waiter: WaiterId) {
+    /// Notes that the owner at `owner` waits for the key at `place` by the request `waiter`.
+    pub(super) fn add_waiter(
+        &mut self,
+        place: u32,
+        owner: u32,
+        waiter: WaiterId,
+    ) -> Result<(), Refusal<H>> {
+        self.owners.add_request(owner, waiter)?;
+        self.line_up(place, waiter);
+        Ok(())
+    }
+
+    fn line_up(&mut self, place: u32, waiter: WaiterId) {
         if let Some(node) = self.node_mut(place) {
             node.waiters.get_or_insert_default().push(waiter, ());
         }
         self.climb(place, |above| &mut above.waiting_below, u32::saturating_add);
     }
 
-    /// Forgets that `waiter` waits for the key at `place`.
-    pub(super) fn remove_waiter(&mut self, place: u32, waiter: WaiterId) {
+    /// Forgets that the owner at `owner` waits for the key at `place`. Answers whether it waits for more.
+    pub(super) fn remove_waiter(&mut self, place: u32, owner: u32, waiter: WaiterId) -> bool {
         let line = self.node_mut(place).and_then(|node| node.waiters.as_mut());
         if line.and_then(|line| line.remove(waiter)).is_some() {
             self.climb(place, |above| &mut above.waiting_below, u32::saturating_sub);
             self.prune(place);
         }
+        self.owners.remove_request(owner, waiter)
     }
 
     /// Counts one up or down in every node above `place`.
@@ -608,20 +613,27 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         self.shrink();
     }
 
-    /// Gives memory back once seven eighths of the places are free, by building everything anew.
+    /// Gives memory back once seven eighths of the places are free, or of those of holders where these are more.
+    pub(super) fn shrink(&mut self) {
+        let owners = self.owners.places();
+        let more_owners = owners.0 > self.nodes.len() && is_sparse(owners);
+        if more_owners || is_sparse((self.nodes.len(), self.free.len())) {
+            self.build_anew();
+        }
+    }
+
+    /// Builds everything anew, with no room to spare.
     ///
     /// Places change; a hint that is out of date is found out by its token.
-    fn shrink(&mut self) {
+    fn build_anew(&mut self) {
         let live = self.nodes.len().saturating_sub(self.free.len());
-        if self.nodes.len() <= SMALL || live.saturating_mul(8) >= self.nodes.len() {
-            return;
-        }
         let anew = Self {
             nodes: Vec::with_capacity(live),
             by_text: HashTable::with_capacity(live),
             ..Self::new(self.hasher.clone())
         };
         let mut old = core::mem::replace(self, anew);
+        self.owners.take_over(&mut old.owners);
         let mut places: Vec<u32> = old.by_text.iter().copied().collect();
         // What was made together lies together again.
         places.sort_unstable();
@@ -634,7 +646,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             {
                 let place = self.ensure(&key);
                 for waiter in node.waiting() {
-                    self.add_waiter(place, waiter);
+                    self.line_up(place, waiter);
                 }
             }
             let cell = core::mem::replace(&mut node.cell, Cell::FREE);
@@ -694,8 +706,10 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// Stores a lease by its key.
     fn put_anew(&mut self, key: &ResourceKey, lease: Lease<H>) -> Slot {
         let place = self.ensure(key);
+        self.clear_out(place);
+        let owner = self.owners.enter(&lease.holder);
         let holder = lease.holder.clone();
-        self.put_at(place, key, holder, |_| lease)
+        self.put_at(place, key, (owner, holder), |_| lease)
     }
 
     /// Sets a timer for the lease at `place`, if it needs one and none is set.
@@ -729,6 +743,11 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             self.owners.begin_with(owner, first);
         }
     }
+}
+
+/// Whether seven eighths of many places are free.
+const fn is_sparse((all, free): (usize, usize)) -> bool {
+    all > SMALL && all.saturating_sub(free).saturating_mul(8) < all
 }
 
 impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {

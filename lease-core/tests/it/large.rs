@@ -56,6 +56,31 @@ fn who_waits_is_served_also_after_the_tree_shrank() {
     }
 }
 
+#[test]
+fn who_holds_or_waits_is_known_also_after_a_crowd_has_left() {
+    let mut rig = Rig::sessions();
+    let held = rig.granted("k", &mcp());
+    let crowd: Vec<_> = (0..3_000)
+        .map(|number| rig.queue("k", &who("ag", &format!("s-{number}")), Wait::Forever))
+        .collect();
+    let first = rig.queue("k", &inp(), Wait::Forever);
+    let below = rig.queue("k/below", &inp(), Wait::Forever);
+    let last = rig.queue("k", &oth(), Wait::Forever);
+    for waiter in crowd {
+        assert!(rig.cancel(waiter));
+    }
+    rig.release("k", held.at).change();
+    for waiter in [first, below] {
+        let settled = rig.settled().expect("nothing is in its way");
+        assert_eq!((settled.waiter, settled.outcome.is_ok()), (waiter, true));
+    }
+    assert!(rig.settled().is_none());
+    assert_eq!(rig.disconnect(&inp()).len(), 2);
+    assert_eq!(rig.settled().expect("it is next").waiter, last);
+    assert_eq!(rig.disconnect(&oth()).len(), 1);
+    assert_eq!(rig.registry.footprint().0, 0);
+}
+
 // X1
 #[test]
 fn the_tree_agrees_with_a_plain_map_while_it_grows_and_shrinks() {
