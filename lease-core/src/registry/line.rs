@@ -38,6 +38,10 @@ impl<T> Line<T> {
     }
 
     fn place(&self, id: WaiterId) -> Option<usize> {
+        let first = self.places.front().map(|(first, _)| *first);
+        if first == Some(id) {
+            return Some(0);
+        }
         self.places.binary_search_by_key(&id, |(id, _)| *id).ok()
     }
 
@@ -58,8 +62,10 @@ impl<T> Line<T> {
     }
 
     pub(super) fn remove(&mut self, id: WaiterId) -> Option<T> {
-        let place = self.place(id)?;
-        let gone = self.places.get_mut(place)?.1.take()?;
+        let gone = match self.place(id)? {
+            0 => self.places.pop_front()?.1,
+            place => self.places.get_mut(place)?.1.take(),
+        }?;
         self.len = self.len.saturating_sub(1);
         while let Some((_, None)) = self.places.front() {
             self.places.pop_front();
