@@ -240,13 +240,14 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         });
     }
 
+    #[inline(always)]
     fn settle(
         &mut self,
         waiter: WaiterId,
         resource: ResourceKey,
         outcome: Result<(Grant, Change), Refusal<H>>,
     ) {
-        self.settled.put(Settled {
+        self.settled.put(waiter, || Settled {
             waiter,
             resource,
             outcome,
@@ -263,9 +264,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             }
             Some(_) | None => causes.push(Cause::Freed(key.clone())),
         }
-        self.serve_all(&mut causes, turn);
-        causes.clear();
-        causes.shrink_to(CAUSES);
+        if !causes.is_empty() {
+            self.serve_all(&mut causes, turn);
+            causes.clear();
+            causes.shrink_to(CAUSES);
+        }
         self.causes = causes;
     }
 
@@ -359,13 +362,18 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let place = self.store.place(&key, None)?;
         let waiter = self.queue.remove(id)?;
         let owner = self.owner_of(&waiter);
-        let settled = Settled {
-            waiter: id,
-            resource: waiter.key,
-            outcome: granted,
-        };
-        let served = self.answer(place, owner, settled, causes);
-        served.then_some(key)
+        let served = granted.is_ok();
+        self.settle(id, waiter.key, granted);
+        let waits_for_more = self.store.remove_waiter(place, owner, id);
+        if !served {
+            // Who left the queue with nothing lets others go.
+            causes.push(Cause::Freed(key));
+            return None;
+        }
+        if waits_for_more {
+            causes.push(Cause::Holds(waiter.holder));
+        }
+        Some(key)
     }
 
     /// Grants a waiting request that has nothing in its way, at the place of its key. Answers whether it did.
@@ -386,45 +394,31 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         };
         let owner = self.owner_of(&waiter);
         let Waiter { key, holder, .. } = waiter;
+        let (opening, token) = match opened {
+            Ok(opened) => opened,
+            Err(refusal) => {
+                // Who left the queue with nothing lets others go.
+                causes.push(Cause::Freed(key.clone()));
+                self.settle(id, key, Err(refusal));
+                self.store.remove_waiter(place, owner, id);
+                return false;
+            }
+        };
+        let grantee = Grantee {
+            owner,
+            holder,
+            opening,
+            token,
+        };
         // Nobody has said anything about this grant.
         let note = turn.note.take();
-        let outcome = opened.map(|(opening, token)| {
-            let grantee = Grantee {
-                owner,
-                holder,
-                opening,
-                token,
-            };
-            self.move_in(place, &key, grantee, turn)
-        });
+        let granted = self.move_in(place, &key, grantee, turn);
         turn.note = note;
-        let settled = Settled {
-            waiter: id,
-            resource: key,
-            outcome,
-        };
-        self.answer(place, owner, settled, causes)
-    }
-
-    /// Answers a request of the owner at `owner` for the key at `place`, which has left the queue. Says whether it
-    /// was granted.
-    fn answer(
-        &mut self,
-        place: u32,
-        owner: u32,
-        settled: Settled<H>,
-        causes: &mut Vec<Cause<H>>,
-    ) -> bool {
-        let waits_for_more = self.store.remove_waiter(place, owner, settled.waiter);
-        let served = settled.outcome.is_ok();
-        if !served {
-            // Who left the queue with nothing lets others go.
-            causes.push(Cause::Freed(settled.resource.clone()));
-        } else if waits_for_more {
-            causes.extend(self.holder_of(&settled.resource).map(Cause::Holds));
+        self.settle(id, key, Ok(granted));
+        if self.store.remove_waiter(place, owner, id) {
+            causes.extend(self.store.holder_at(place).map(Cause::Holds));
         }
-        self.settled.put(settled);
-        served
+        true
     }
 
     /// The place of `key`, if nothing is in the way of the waiting request `id` for it: nothing that overlaps is

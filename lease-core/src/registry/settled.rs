@@ -27,26 +27,35 @@ impl<H> Answers<H> {
             .saturating_add(usize::from(self.first.is_some()))
     }
 
-    pub(super) fn put(&mut self, settled: Settled<H>) {
-        let before = self.first.take_if(|first| settled.waiter < first.waiter);
+    /// Keeps the answer to `waiter`, which is made where it is kept.
+    #[inline]
+    pub(super) fn put(&mut self, waiter: WaiterId, settled: impl FnOnce() -> Settled<H>) {
+        if self.first.is_none() {
+            self.first = Some(settled());
+        } else {
+            self.put_beside(waiter, settled());
+        }
+    }
+
+    #[inline(never)]
+    fn put_beside(&mut self, waiter: WaiterId, settled: Settled<H>) {
+        let before = self.first.take_if(|first| waiter < first.waiter);
         if let Some(before) = before {
             self.others.insert(before.waiter, before);
-        }
-        if self.first.is_some() {
-            self.others.insert(settled.waiter, settled);
-        } else {
             self.first = Some(settled);
+        } else {
+            self.others.insert(waiter, settled);
         }
     }
 
     pub(super) fn take_first(&mut self) -> Option<Settled<H>> {
         // Who asks when there is no answer, or no second one, moves nothing.
         self.first.as_ref()?;
-        let first = self.first.take();
-        if !self.others.is_empty() {
-            self.first = self.others.pop_first().map(|(_, settled)| settled);
+        if self.others.is_empty() {
+            return self.first.take();
         }
-        first
+        let next = self.others.pop_first().map(|(_, settled)| settled);
+        core::mem::replace(&mut self.first, next)
     }
 
     pub(super) fn take(&mut self, id: WaiterId) -> Option<Settled<H>> {
@@ -69,7 +78,7 @@ mod tests {
         let mut answers = Answers::<()>::new();
         for (count, id) in [3, 1, 4, 2].into_iter().enumerate() {
             assert_eq!(answers.len(), count);
-            answers.put(Settled {
+            answers.put(WaiterId(id), || Settled {
                 waiter: WaiterId(id),
                 resource: "k".parse().unwrap(),
                 outcome: Err(Refusal::Required),
