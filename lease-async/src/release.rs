@@ -352,8 +352,12 @@ impl<T: Sitter> Order<T> {
         let Some((_, generation)) = self.parked.filter(|parked| parked.0 == room) else {
             return;
         };
-        let over = self.rooms.any_seat(room, generation);
-        if over.is_some_and(|hold| hold.seat().turn(stage::OVER, stage::VACANT)) {
+        let Some(hold) = self.rooms.any_seat(room, generation) else {
+            return;
+        };
+        // From there only the table goes on.
+        if hold.seat().stage() == stage::OVER {
+            hold.seat().set(stage::VACANT);
             self.ended(room, generation);
         }
     }
