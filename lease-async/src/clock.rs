@@ -47,6 +47,15 @@ impl Alarm {
         }
     }
 
+    /// Whether it was armed in this process: what a forked child has of its parent's rings nowhere.
+    pub(crate) fn is_ours(&self) -> bool {
+        match &self.disarm {
+            #[cfg(target_os = "linux")]
+            Disarm::Keeper(armed) => armed.is_ours(),
+            Disarm::By(_) | Disarm::Done => true,
+        }
+    }
+
     #[cfg(target_os = "linux")]
     pub(crate) const fn kept(armed: crate::keeper::Armed) -> Self {
         Self {

@@ -59,9 +59,13 @@ pub(crate) struct Armed {
 }
 
 impl Armed {
+    pub(crate) fn is_ours(&self) -> bool {
+        is_present(self.keeper)
+    }
+
     pub(crate) fn disarm(self) {
         // What a forked child has of its parent's rings nowhere, and its lock may be shut for ever.
-        if is_present(self.keeper) {
+        if self.is_ours() {
             self.keeper.remove(self.key);
         }
     }

@@ -99,7 +99,8 @@ struct How<'a> {
     note: Option<Note>,
     /// Who calls knows by the answer what it did, so only losses are told if nobody listens.
     spares: bool,
-    /// The latest moment will do, where nobody waits and nobody is told: what is done depends on no time.
+    /// A guard was dropped: the latest moment will do, where nobody waits and nobody is told. What is done depends on
+    /// no time.
     timeless: bool,
 }
 
@@ -323,7 +324,7 @@ impl<H: Holder> Inner<H> {
         if state.is_at_rest() && !state.registry.has_receipts() {
             return result;
         }
-        let parting = state.part(self, &mut turn);
+        let parting = state.part(self, &mut turn, how.timeless);
         let mine = if state.registry.has_receipts() {
             self.unpublished.store(true, Ordering::SeqCst);
             self.take_receipts(&mut state)

@@ -283,18 +283,28 @@ impl<H: Holder> State<H> {
     }
 
     /// After anything happened: answers go to their places, the alarm is set for what comes next. Answers what is
-    /// left to do.
-    pub(super) fn part(&mut self, inner: &Arc<Inner<H>>, turn: &mut Turn<'_>) -> Parting {
+    /// left to do. A holder that `passes_on` what it had leaves the alarm to who waits next.
+    pub(super) fn part(
+        &mut self,
+        inner: &Arc<Inner<H>>,
+        turn: &mut Turn<'_>,
+        passes_on: bool,
+    ) -> Parting {
         if self.stage == Stage::New {
             self.stage = Stage::Open;
         }
         let mut wakers = core::mem::take(&mut self.turned_away);
-        self.hand_out(&mut wakers, turn);
+        let served = self.hand_out(&mut wakers, turn);
         self.catch_up(&mut wakers, turn);
         let moved = core::mem::take(&mut self.moved);
         let proof = self.registry.policy().ends_on().process.is_some();
-        // Without an alarm those who wait are served by the next call; the first one was told.
-        let alarm = self.arm(inner).unwrap_or_default();
+        let alarm = if served && passes_on && self.registry.waiting() == 0 {
+            // Mostly that comes soon. If not, it goes with the next call, or rings once for nobody.
+            None
+        } else {
+            // Without an alarm those who wait are served by the next call; the first one was told.
+            self.arm(inner).unwrap_or_default()
+        };
         Parting {
             wakers,
             discarded: core::mem::take(&mut self.discarded),
@@ -316,9 +326,11 @@ impl<H: Holder> State<H> {
             && self.registry.waiting() == 0
     }
 
-    fn hand_out(&mut self, wakers: &mut Wakers, turn: &mut Turn<'_>) {
+    /// Answers whether there was anybody.
+    fn hand_out(&mut self, wakers: &mut Wakers, turn: &mut Turn<'_>) -> bool {
+        let mut served = false;
         while let Some(settled) = self.registry.take_settled() {
-            self.moved = true;
+            served = true;
             self.served.extend(self.causes.remove(settled.waiter));
             if let Ok((grant, _)) = &settled.outcome {
                 self.send(grant);
@@ -329,6 +341,8 @@ impl<H: Holder> State<H> {
                 Err(settled) => self.give_back(settled, turn),
             }
         }
+        self.moved |= served;
+        served
     }
 
     /// One sweep is bounded; while somebody waits, the rest of what is due is swept too.
@@ -360,7 +374,8 @@ impl<H: Holder> State<H> {
         let Some(due) = due else {
             return Ok(self.alarm.take());
         };
-        if self.alarm.as_ref().is_some_and(|(armed, _)| *armed <= due) {
+        let rings = |(armed, alarm): &(Moment, Alarm)| *armed <= due && alarm.is_ours();
+        if self.alarm.as_ref().is_some_and(rings) {
             return Ok(None);
         }
         let bell = || Waker::from(Arc::new(Bell(Arc::downgrade(inner))));
@@ -378,7 +393,9 @@ impl<H: Holder> Wake for Bell<H> {
         if let Some(inner) = self.0.upgrade() {
             inner.turn(How::default(), |state, turn| {
                 state.rung();
-                drop(state.registry.advance(turn));
+                if state.registry.waiting() > 0 {
+                    drop(state.registry.advance(turn));
+                }
             });
         }
     }

@@ -1,6 +1,7 @@
 //! A forked child has a copy of everything, also of the authority. No token of it may pass for one of its parent.
 
-use core::task::Waker;
+use core::pin::pin;
+use core::task::{Context, Waker};
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,7 +14,7 @@ use lease_async::{Alarm, AlarmClock as _, Leases, Memory, Session, SystemClock};
 use lease_core::Clock as _;
 
 use crate::jump::{alone, now};
-use crate::rig::{KEY, SOON};
+use crate::rig::{KEY, SOON, poll};
 use crate::sys::forked;
 
 /// Takes a lease and begins under it. Answers what is the same in a copy of the authority, and the two ids.
@@ -61,6 +62,39 @@ fn armed(after: Duration, bell: Sender<()>) -> Alarm {
     let clock = SystemClock::new();
     let waker = Waker::from(Arc::new(Bell(bell)));
     clock.arm(clock.now().after(after), waker).unwrap()
+}
+
+#[test]
+fn who_waits_in_a_forked_child_is_not_left_to_the_alarm_of_its_parent() {
+    let name = "forks::who_waits_in_a_forked_child_is_not_left_to_the_alarm_of_its_parent";
+    alone(name, || {
+        let leases = Leases::new(Memory::new().unwrap()).unwrap();
+        let (one, other) = (leases.connect("a").unwrap(), leases.connect("b").unwrap());
+        let held = now(one.acquire(KEY).into_future()).unwrap();
+        let first = Duration::from_millis(300);
+        let mut next = pin!(other.acquire(KEY).within(first).into_future());
+        assert!(poll(next.as_mut()).is_pending());
+        // Its alarm stays for who waits next.
+        drop(held);
+        let held = now(next).unwrap();
+        let told = forked(|| {
+            let (bell, rings) = channel();
+            let waker = Waker::from(Arc::new(Bell(bell)));
+            let mut cx = Context::from_waker(&waker);
+            let mut last = pin!(one.acquire(KEY).within(first * 2).into_future());
+            assert!(last.as_mut().poll(&mut cx).is_pending());
+            let rang = rings.recv_timeout(SOON).is_ok();
+            if rang && last.as_mut().poll(&mut cx).is_ready() {
+                "turned away"
+            } else {
+                "waits for ever"
+            }
+            .to_owned()
+        });
+        assert_eq!(told, "turned away");
+        drop(held);
+        Ok(())
+    });
 }
 
 #[test]

@@ -253,6 +253,43 @@ async fn only_a_wait_with_an_end_takes_an_alarm_and_only_one() {
     drop(held);
 }
 
+#[tokio::test]
+async fn the_alarm_of_the_last_who_was_served_stays_for_who_waits_next() {
+    let rig = Rig::still();
+    let (one, other) = (rig.connect("a"), rig.connect("b"));
+    let mut held = ask(&one).await.unwrap();
+    for session in [&other, &one, &other] {
+        let mut next = Box::pin(session.acquire(KEY).forever().into_future());
+        assert!(poll(next.as_mut()).is_pending());
+        assert_eq!(rig.clock.armed(), 1);
+        drop(held);
+        assert_eq!((rig.memory.waiting(), rig.clock.armed()), (0, 1));
+        held = next.await.unwrap();
+    }
+    // It goes with the next call that nobody waits behind.
+    drop(held);
+    assert_eq!(rig.clock.armed(), 0);
+    rig.assert_empty();
+}
+
+#[tokio::test]
+async fn an_alarm_that_nobody_waits_for_any_more_rings_once_and_ends_nothing() {
+    let rig = Rig::still();
+    let (one, other) = (rig.connect("a"), rig.connect("b"));
+    let held = ask(&one).await.unwrap();
+    let mut next = Box::pin(other.acquire(KEY).forever().into_future());
+    assert!(poll(next.as_mut()).is_pending());
+    drop(held);
+    let held = next.await.unwrap();
+    rig.clock.advance(TTL * 2);
+    assert_eq!((rig.memory.held(), rig.clock.armed()), (1, 0));
+    let mut last = Box::pin(one.acquire(KEY).forever().into_future());
+    let last = poll(last.as_mut());
+    assert!(last.is_ready(), "its term is over");
+    drop((held, last));
+    rig.assert_empty();
+}
+
 // fault B15
 #[tokio::test]
 async fn two_requests_of_one_session_that_are_served_and_dropped_leave_nothing_behind() {
