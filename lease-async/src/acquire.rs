@@ -224,50 +224,16 @@ impl<H: Holder> AcquireFuture<H> {
         }
         // Each round more than the first one follows a release of the same lease by another task.
         loop {
-            let answer = match core::mem::replace(&mut this.step, Step::Over) {
-                Step::Ask => {
-                    let wait = match this.prepare() {
-                        Ok(wait) => wait,
-                        Err(error) => return Poll::Ready(Err(error)),
-                    };
-                    let reply = match &this.resource {
-                        Ok(resource) => {
-                            let front = &this.session.front;
-                            let request = lease_core::Request {
-                                holder: &this.session.holder,
-                                ttl: this.ttl,
-                                wait,
-                            };
-                            // Before the call: an end that comes before its answer is to be known.
-                            this.asking = Some(front.table.asking(resource));
-                            let note = this.note.as_ref();
-                            front.authority.request_from_front(resource, request, note)
-                        }
-                        Err(error) => return Poll::Ready(Err(AcquireError::Resource(*error))),
-                    };
+            let end = match core::mem::replace(&mut this.step, Step::Over) {
+                Step::Ask => this.ask(),
+                Step::Wait(mut pending) => match pending.as_mut().poll(cx) {
                     // Looked at where it is: the copy of an answer is not free.
-                    if let Reply::Ready(Ok(Outcome::Granted(grant, change))) = &reply {
-                        this.session.front.heard.answers();
-                        match this.enter(grant, change) {
-                            Poll::Ready(end) => return Poll::Ready(end),
-                            Poll::Pending => continue,
-                        }
+                    Poll::Ready(Ok(Outcome::Granted(ref grant, ref change))) => {
+                        this.granted(grant, change)
                     }
-                    match reply {
-                        Reply::Ready(answer) => answer,
-                        Reply::Pending(answer) => {
-                            if wait != Wait::No {
-                                this.told.waits();
-                            }
-                            this.step = Step::Wait(answer);
-                            continue;
-                        }
-                    }
-                }
-                Step::Wait(mut answer) => match answer.as_mut().poll(cx) {
-                    Poll::Ready(answer) => answer,
+                    Poll::Ready(answer) => this.take(answer),
                     Poll::Pending => {
-                        this.step = Step::Wait(answer);
+                        this.step = Step::Wait(pending);
                         return Poll::Pending;
                     }
                 },
@@ -282,8 +248,42 @@ impl<H: Holder> AcquireFuture<H> {
                 // As every future that was polled after its end; here it says so.
                 Step::Over => return Poll::Ready(Err(AcquireError::Cancelled)),
             };
-            if let Poll::Ready(end) = this.take(answer) {
-                return Poll::Ready(end);
+            if end.is_ready() {
+                return end;
+            }
+        }
+    }
+
+    /// Asks the authority. Pending: go on.
+    fn ask(&mut self) -> Poll<End<H>> {
+        let wait = match self.prepare() {
+            Ok(wait) => wait,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        let resource = match &self.resource {
+            Ok(resource) => resource,
+            Err(error) => return Poll::Ready(Err(AcquireError::Resource(*error))),
+        };
+        let front = &self.session.front;
+        let request = lease_core::Request {
+            holder: &self.session.holder,
+            ttl: self.ttl,
+            wait,
+        };
+        // Before the call: an end that comes before its answer is to be known.
+        self.asking = Some(front.table.asking(resource));
+        let note = self.note.as_ref();
+        match front.authority.request_from_front(resource, request, note) {
+            Reply::Ready(Ok(Outcome::Granted(ref grant, ref change))) => {
+                self.granted(grant, change)
+            }
+            Reply::Ready(answer) => self.take(answer),
+            Reply::Pending(answer) => {
+                if wait != Wait::No {
+                    self.told.waits();
+                }
+                self.step = Step::Wait(answer);
+                Poll::Pending
             }
         }
     }
@@ -345,6 +345,11 @@ impl<H: Holder> AcquireFuture<H> {
             }
             Err(error) => AcquireError::Authority(error),
         }))
+    }
+
+    fn granted(&mut self, grant: &Grant, change: &Change) -> Poll<End<H>> {
+        self.session.front.heard.answers();
+        self.enter(grant, change)
     }
 
     fn enter(&mut self, grant: &Grant, change: &Change) -> Poll<End<H>> {

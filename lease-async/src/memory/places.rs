@@ -8,15 +8,16 @@ use core::hash::Hash;
 use core::task::Waker;
 
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
 
 /// For how many the memory stays while nobody waits.
 const SPARE: usize = 64;
 
-/// The places of those who wait.
+/// The places of those who wait, in no order.
 pub(super) struct Places<K, T> {
-    /// In no order; its memory stays for the next ones, so a wait costs none.
-    kept: HashMap<K, Place<T>>,
+    /// Mostly there are two at most, one of them served: these are not searched for.
+    few: [Option<(K, Place<T>)>; 2],
+    /// The memory of the others stays for the next ones, so a wait costs none.
+    others: HashMap<K, Place<T>>,
 }
 
 enum Place<T> {
@@ -50,52 +51,64 @@ pub(super) enum Left<T> {
 impl<K: Copy + Hash + Ord, T> Places<K, T> {
     pub(super) fn new() -> Self {
         Self {
-            kept: HashMap::new(),
+            few: [None, None],
+            others: HashMap::new(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.kept.len()
+        let few = self.few.iter().flatten().count();
+        few.saturating_add(self.others.len())
     }
 
     /// Makes an empty place.
     pub(super) fn add(&mut self, who: K) {
-        self.kept.insert(who, Place::Empty(None));
+        let place = Place::Empty(None);
+        match self.few.iter_mut().find(|one| one.is_none()) {
+            Some(free) => *free = Some((who, place)),
+            None => drop(self.others.insert(who, place)),
+        }
+    }
+
+    fn get_mut(&mut self, who: K) -> Option<&mut Place<T>> {
+        let mut few = self.few.iter_mut().flatten();
+        match few.find(|(one, _)| *one == who) {
+            Some((_, place)) => Some(place),
+            None if self.others.is_empty() => None,
+            None => self.others.get_mut(&who),
+        }
     }
 
     /// Hands an answer over. Answers whom to wake, or the answer if nobody waits for it.
     pub(super) fn deliver(&mut self, who: K, answer: T) -> Result<Option<Waker>, T> {
-        match self.kept.get_mut(&who) {
-            Some(place @ Place::Empty(_)) => {
-                match core::mem::replace(place, Place::Answered(answer)) {
-                    Place::Empty(waker) => Ok(waker),
-                    Place::Answered(_) | Place::Shut => Ok(None),
-                }
-            }
-            Some(Place::Answered(_) | Place::Shut) | None => Err(answer),
-        }
+        let Some(place) = self.get_mut(who) else {
+            return Err(answer);
+        };
+        let Place::Empty(waker) = place else {
+            return Err(answer);
+        };
+        let waker = waker.take();
+        *place = Place::Answered(answer);
+        Ok(waker)
     }
 
     /// Takes the answer, or remembers whom to wake.
     #[inline]
     pub(super) fn look(&mut self, who: K, waker: &Waker) -> Look<T> {
-        let Entry::Occupied(mut place) = self.kept.entry(who) else {
-            return Look::Shut;
-        };
-        match place.get_mut() {
-            Place::Empty(Some(kept)) if kept.will_wake(waker) => return Look::Waits(None),
-            Place::Empty(kept) => return Look::Waits(kept.replace(waker.clone())),
-            Place::Answered(_) | Place::Shut => {}
+        match self.get_mut(who) {
+            Some(Place::Empty(Some(kept))) if kept.will_wake(waker) => return Look::Waits(None),
+            Some(Place::Empty(kept)) => return Look::Waits(kept.replace(waker.clone())),
+            Some(Place::Answered(_) | Place::Shut) => {}
+            None => return Look::Shut,
         }
-        let place = place.remove();
-        self.shrink();
-        match place {
-            Place::Answered(answer) => Look::Answer(answer),
-            Place::Empty(_) | Place::Shut => Look::Shut,
+        match self.remove(who) {
+            Some(Place::Answered(answer)) => Look::Answer(answer),
+            Some(Place::Empty(_) | Place::Shut) | None => Look::Shut,
         }
     }
 
     /// Takes a place away whose owner is gone.
+    #[inline]
     pub(super) fn take(&mut self, who: K) -> Left<T> {
         match self.remove(who) {
             Some(Place::Empty(waker)) => Left::Waited(waker),
@@ -104,36 +117,41 @@ impl<K: Copy + Hash + Ord, T> Places<K, T> {
         }
     }
 
+    #[inline]
     fn remove(&mut self, who: K) -> Option<Place<T>> {
-        let place = self.kept.remove(&who);
-        self.shrink();
-        place
-    }
-
-    fn shrink(&mut self) {
-        if self.kept.is_empty() && self.kept.capacity() > SPARE {
-            // What a crowd needed is not kept for one.
-            self.kept = HashMap::new();
+        for one in &mut self.few {
+            if let Some((_, place)) = one.take_if(|(one, _)| *one == who) {
+                return Some(place);
+            }
         }
+        let place = self.others.remove(&who);
+        if self.others.is_empty() && self.others.capacity() > SPARE {
+            // What a crowd needed is not kept for one.
+            self.others = HashMap::new();
+        }
+        place
     }
 
     /// Who waits, in order.
     pub(super) fn waiting(&self) -> Vec<K> {
-        let waits =
-            |(who, place): (&K, &Place<T>)| matches!(place, Place::Empty(_)).then_some(*who);
-        let mut waiting: Vec<_> = self.kept.iter().filter_map(waits).collect();
+        let few = self.few.iter().flatten().map(|(who, place)| (who, place));
+        let waits = |(who, place): (&K, &Place<T>)| {
+            let waits = matches!(place, Place::Empty(_));
+            waits.then_some(*who)
+        };
+        let mut waiting: Vec<_> = few.chain(&self.others).filter_map(waits).collect();
         waiting.sort_unstable();
         waiting
     }
 
     /// Says that no answer will come. Answers whom to wake.
     pub(super) fn shut(&mut self, who: K) -> Option<Waker> {
-        match self.kept.get_mut(&who) {
-            Some(place @ Place::Empty(_)) => match core::mem::replace(place, Place::Shut) {
-                Place::Empty(waker) => waker,
-                Place::Answered(_) | Place::Shut => None,
-            },
-            Some(Place::Answered(_) | Place::Shut) | None => None,
-        }
+        let place = self.get_mut(who)?;
+        let Place::Empty(waker) = place else {
+            return None;
+        };
+        let waker = waker.take();
+        *place = Place::Shut;
+        waker
     }
 }

@@ -7,11 +7,11 @@ use std::task::Wake;
 use hashbrown::HashMap;
 use lease_core::{
     Action, By, Call, Generation, Grant, Holder, Moment, Outcome, Provenance, Question, Registry,
-    ResourceKey, Settled, Turn, Wait, WaiterId,
+    ResourceKey, Turn, Wait, WaiterId,
 };
 use tracing::Span;
 
-use super::places::{Left, Look, Places};
+use super::places::{Left, Places};
 use super::{How, Inner};
 use crate::authority::AuthorityError;
 use crate::caught::apart;
@@ -21,7 +21,7 @@ use crate::telemetry::Causes;
 pub(super) struct State<H: Holder> {
     pub(super) registry: Registry<H>,
     pub(super) stage: Stage,
-    places: Places<WaiterId, Settled<H>>,
+    pub(super) places: Places<WaiterId, Answer<H>>,
     /// The leases that were granted to requests, and that none of these has received yet.
     unclaimed: UnclaimedLeases,
     pub(super) causes: Causes,
@@ -36,6 +36,9 @@ pub(super) struct State<H: Holder> {
     turned_away: Wakers,
     discarded: Vec<Waker>,
 }
+
+/// What is handed over: for which resource, and as the request is answered.
+pub(super) type Answer<H> = (ResourceKey, Outcome<H>);
 
 /// For how many unclaimed leases the memory stays while there are none.
 const SPARE: usize = 64;
@@ -187,29 +190,17 @@ impl<H: Holder> State<H> {
         drop(self.causes.remove(waiter));
     }
 
-    /// A call is answered at once.
+    /// An answer is received.
     pub(super) fn answered(&mut self, outcome: &Outcome<H>) {
         if let Outcome::Granted(grant, _) = outcome {
             self.claim(grant);
         }
     }
 
-    /// Takes the answer, or remembers whom to wake.
-    #[inline]
-    pub(super) fn look(&mut self, waiter: WaiterId, waker: &Waker) -> Look<Settled<H>> {
-        let look = self.places.look(waiter, waker);
-        if let Look::Answer(settled) = &look
-            && let Ok((grant, _)) = &settled.outcome
-        {
-            self.claim(grant);
-        }
-        look
-    }
-
     /// Takes a request back whose receiver is gone; what it was granted is given back.
     pub(super) fn forget(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) {
         match self.places.take(waiter) {
-            Left::Answer(settled) => self.give_back(settled, turn),
+            Left::Answer(answer) => self.give_back(answer, turn),
             Left::Waited(waker) => {
                 self.moved = true;
                 self.discarded.extend(waker);
@@ -243,12 +234,12 @@ impl<H: Holder> State<H> {
     }
 
     /// Gives a grant back that nobody received.
-    fn give_back(&mut self, settled: Settled<H>, turn: &mut Turn<'_>) {
-        let Ok((grant, _)) = settled.outcome else {
+    fn give_back(&mut self, (resource, outcome): Answer<H>, turn: &mut Turn<'_>) {
+        let Outcome::Granted(grant, _) = outcome else {
             return;
         };
         let at = grant.at;
-        self.registry.abandon(&settled.resource, grant, turn);
+        self.registry.abandon(&resource, grant, turn);
         let generation = at.token.generation;
         let Some(unclaimed) = self.unclaimed.get_mut(generation) else {
             return;
@@ -262,7 +253,7 @@ impl<H: Holder> State<H> {
         if shared {
             // The core keeps what was shared, since it cannot tell that none of them had it in hand.
             let release = Call {
-                resource: Some(settled.resource),
+                resource: Some(resource),
                 action: Action::Release(By::Token(at)),
                 wait: Wait::No,
             };
@@ -332,13 +323,18 @@ impl<H: Holder> State<H> {
         while let Some(settled) = self.registry.take_settled() {
             served = true;
             self.served.extend(self.causes.remove(settled.waiter));
-            if let Ok((grant, _)) = &settled.outcome {
-                self.send(grant);
-            }
-            match self.places.deliver(settled.waiter, settled) {
+            let outcome = match settled.outcome {
+                Ok((grant, change)) => {
+                    self.send(&grant);
+                    Outcome::Granted(grant, change)
+                }
+                Err(refusal) => Outcome::Refused(refusal),
+            };
+            let answer = (settled.resource, outcome);
+            match self.places.deliver(settled.waiter, answer) {
                 Ok(waker) => wakers.extend(waker),
                 // Nobody is there to take it.
-                Err(settled) => self.give_back(settled, turn),
+                Err(answer) => self.give_back(answer, turn),
             }
         }
         self.moved |= served;

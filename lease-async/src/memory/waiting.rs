@@ -29,32 +29,34 @@ impl<H: Holder> Waiting<H> {
 impl<H: Holder> Future for Waiting<H> {
     type Output = Result<Outcome<H>, AuthorityError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(waiter) = self.waiter else {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let Some(waiter) = this.waiter else {
             return Poll::Ready(Err(AuthorityError::ShutDown));
         };
-        let mut state = self.inner.state();
-        let settled = match state.look(waiter, cx.waker()) {
+        // Goes after the lock is free: with a span anything may go.
+        let _cause;
+        let mut state = this.inner.state();
+        match state.places.look(waiter, cx.waker()) {
             Look::Waits(replaced) => {
                 drop(state);
                 // With a waker a task may go, and with that another request.
                 drop(replaced);
-                return Poll::Pending;
+                Poll::Pending
             }
-            Look::Answer(settled) => Some(settled),
-            Look::Shut => None,
-        };
-        let cause = state.causes.remove(waiter);
-        drop(state);
-        drop(cause);
-        self.waiter = None;
-        Poll::Ready(match settled {
-            Some(settled) => Ok(match settled.outcome {
-                Ok((grant, change)) => Outcome::Granted(grant, change),
-                Err(refusal) => Outcome::Refused(refusal),
-            }),
-            None => Err(AuthorityError::ShutDown),
-        })
+            Look::Answer((_, outcome)) => {
+                state.answered(&outcome);
+                _cause = state.causes.remove(waiter);
+                this.waiter = None;
+                // As the last thing: the copy of an answer is not free.
+                Poll::Ready(Ok(outcome))
+            }
+            Look::Shut => {
+                _cause = state.causes.remove(waiter);
+                this.waiter = None;
+                Poll::Ready(Err(AuthorityError::ShutDown))
+            }
+        }
     }
 }
 
