@@ -268,7 +268,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         };
         let change = self.number(code, Some(at.token), detail);
         if kept {
-            self.keep_alone(change, key, holder, turn);
+            self.keep_alone(change, (key, holder), turn.note.as_ref(), turn.seen.wall_ms);
         }
         if ends && !self.queue.is_empty() {
             self.hand_on(key, place, turn);

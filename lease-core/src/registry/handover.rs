@@ -358,22 +358,22 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             let served = self.serve_at(place, id, causes, turn);
             return served.then_some(key);
         }
-        let granted = self.serve_by_plan(id, &key, causes, turn)?;
-        let place = self.store.place(&key, None)?;
-        let waiter = self.queue.remove(id)?;
-        let owner = self.owner_of(&waiter);
-        let served = granted.is_ok();
-        self.settle(id, waiter.key, granted);
-        let waits_for_more = self.store.remove_waiter(place, owner, id);
-        if !served {
-            // Who left the queue with nothing lets others go.
-            causes.push(Cause::Freed(key));
-            return None;
+        match self.serve_by_plan(id, &key, causes, turn)? {
+            Ok(granted) => {
+                let waiter = self.queue.remove(id)?;
+                let place = self.store.place(&key, None)?;
+                let owner = self.owner_of(&waiter);
+                if self.store.remove_waiter(place, owner, id) {
+                    causes.push(Cause::Holds(waiter.holder));
+                }
+                self.settle(id, waiter.key, Ok(granted));
+                Some(key)
+            }
+            Err(refusal) => {
+                causes.extend(self.turn_away(id, refusal).map(Cause::Freed));
+                None
+            }
         }
-        if waits_for_more {
-            causes.push(Cause::Holds(waiter.holder));
-        }
-        Some(key)
     }
 
     /// Grants a waiting request that has nothing in its way, at the place of its key. Answers whether it did.
@@ -388,37 +388,42 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             return false;
         };
         // The id source is the caller's and may panic: until it has answered the request waits.
-        let opened = self.open(ttl, turn);
+        let (opening, token) = match self.open(ttl, turn) {
+            Ok(opened) => opened,
+            Err(refusal) => {
+                causes.extend(self.turn_away(id, refusal).map(Cause::Freed));
+                return false;
+            }
+        };
         let Some(waiter) = self.queue.remove(id) else {
             return false;
         };
         let owner = self.owner_of(&waiter);
         let Waiter { key, holder, .. } = waiter;
-        let (opening, token) = match opened {
-            Ok(opened) => opened,
-            Err(refusal) => {
-                // Who left the queue with nothing lets others go.
-                causes.push(Cause::Freed(key.clone()));
-                self.settle(id, key, Err(refusal));
-                self.store.remove_waiter(place, owner, id);
-                return false;
-            }
-        };
         let grantee = Grantee {
             owner,
             holder,
             opening,
             token,
+            has_waited: true,
         };
-        // Nobody has said anything about this grant.
-        let note = turn.note.take();
         let granted = self.move_in(place, &key, grantee, turn);
-        turn.note = note;
         self.settle(id, key, Ok(granted));
         if self.store.remove_waiter(place, owner, id) {
             causes.extend(self.store.holder_at(place).map(Cause::Holds));
         }
         true
+    }
+
+    /// Answers a waiting request with a refusal. Says where it waited: who leaves with nothing lets others go.
+    #[cold]
+    fn turn_away(&mut self, id: WaiterId, refusal: Refusal<H>) -> Option<ResourceKey> {
+        let waiter = self.queue.remove(id)?;
+        let place = self.store.place(&waiter.key, None)?;
+        let owner = self.owner_of(&waiter);
+        self.store.remove_waiter(place, owner, id);
+        self.settle(id, waiter.key.clone(), Err(refusal));
+        Some(waiter.key)
     }
 
     /// The place of `key`, if nothing is in the way of the waiting request `id` for it: nothing that overlaps is

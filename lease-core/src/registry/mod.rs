@@ -503,15 +503,15 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     fn keep_alone(
         &mut self,
         change: Change,
-        key: &ResourceKey,
-        holder: Option<H>,
-        turn: &Turn<'_>,
+        (key, holder): (&ResourceKey, Option<H>),
+        note: Option<&Note>,
+        wall_ms: Option<i64>,
     ) {
         self.keep(Receipt {
             resource: Some(key.clone()),
             holder,
-            note: turn.note.clone(),
-            wall_ms: turn.seen.wall_ms,
+            note: note.cloned(),
+            wall_ms,
             ..Receipt::new(change)
         });
     }

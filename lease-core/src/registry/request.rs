@@ -33,6 +33,8 @@ pub(super) struct Grantee<H> {
     pub(super) holder: H,
     pub(super) opening: Opening,
     pub(super) token: FencingToken,
+    /// Then nobody has said anything about this grant, but about the call that led to it.
+    pub(super) has_waited: bool,
 }
 
 impl<H: Holder> Request<'_, H> {
@@ -127,6 +129,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             holder: self.store.owners.copy(request.holder),
             opening,
             token,
+            has_waited: false,
         };
         Ok(self.move_in(place, key, grantee, turn))
     }
@@ -157,6 +160,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             holder,
             opening,
             token,
+            has_waited,
         } = grantee;
         let (Opening { expires, code }, now) = (opening, turn.seen.now);
         let terms = &self.policy;
@@ -176,7 +180,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             detail,
         };
         if self.log.keeps_all() {
-            self.keep_alone(change(), key, self.store.holder_at(place), turn);
+            let note = turn.note.as_ref().filter(|_| !has_waited);
+            let holder = self.store.holder_at(place);
+            self.keep_alone(change(), (key, holder), note, turn.seen.wall_ms);
         }
         (Grant::created(token, slot), change())
     }
