@@ -57,7 +57,7 @@ impl<T> Line<T> {
 
     /// Takes out the first.
     pub(super) fn pop(&mut self) -> Option<WaiterId> {
-        let first = self.next(None)?;
+        let first = self.places.front()?.0;
         self.remove(first).map(|_| first)
     }
 

@@ -9,6 +9,7 @@ mod log;
 mod owners;
 mod queue;
 mod request;
+mod requests;
 mod settled;
 mod store;
 

@@ -3,13 +3,12 @@
 //! A lease and a request know the place of their holder here, so that a release or a hand-over looks nothing up.
 //! Who came or left last is tried first, since a writer mostly comes back for more.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
 use hashbrown::HashTable;
 
-use super::line::Line;
+use super::requests::Requests;
 use crate::action::WaiterId;
 use crate::holder::Holder;
 use crate::limits::HOLDER_WAITERS;
@@ -39,55 +38,14 @@ struct Owner<H> {
     hash: u64,
     /// The latest lease.
     first: Option<u32>,
+    /// What it waits for.
     requests: Requests,
-}
-
-/// What one holder waits for. Mostly it is one request, and that lies at hand.
-#[derive(Clone, Debug, Default)]
-struct Requests {
-    /// The earliest of all; if there is none, there are no others.
-    first: Option<WaiterId>,
-    others: Option<Box<Line<()>>>,
-}
-
-impl Requests {
-    fn len(&self) -> usize {
-        let others = self.others.as_ref().map_or(0, |others| others.len());
-        others.saturating_add(usize::from(self.first.is_some()))
-    }
-
-    /// Puts `id` at the end; it came later than all others.
-    fn push(&mut self, id: WaiterId) {
-        if self.first.is_none() {
-            self.first = Some(id);
-        } else {
-            self.others.get_or_insert_default().push(id, ());
-        }
-    }
-
-    fn remove(&mut self, id: WaiterId) {
-        let others = self.others.as_deref_mut();
-        if self.first == Some(id) {
-            self.first = others.and_then(Line::pop);
-        } else if let Some(others) = others {
-            others.remove(id);
-        }
-    }
-
-    /// The earliest after `after`.
-    fn next(&self, after: Option<WaiterId>) -> Option<WaiterId> {
-        let first = self.first?;
-        if after.is_none_or(|after| after < first) {
-            return Some(first);
-        }
-        self.others.as_ref()?.next(after)
-    }
 }
 
 impl<H> Owner<H> {
     /// Whether it holds or waits for anything.
     fn is_there(&self) -> bool {
-        self.first.is_some() || self.requests.first.is_some()
+        self.first.is_some() || !self.requests.is_empty()
     }
 }
 
@@ -204,7 +162,7 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
             return false;
         };
         owner.requests.remove(id);
-        let waits_for_more = owner.requests.first.is_some();
+        let waits_for_more = !owner.requests.is_empty();
         self.let_go(place);
         waits_for_more
     }
@@ -212,7 +170,7 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
     /// Takes over from `old` who waits for what.
     pub(super) fn take_over(&mut self, old: &mut Self) {
         for owner in &mut old.owners {
-            if let (Some(holder), Some(_)) = (&owner.holder, owner.requests.first) {
+            if let Some(holder) = owner.holder.as_ref().filter(|_| !owner.requests.is_empty()) {
                 let place = self.enter(holder);
                 if let Some(new) = self.owner_mut(place) {
                     new.requests = core::mem::take(&mut owner.requests);

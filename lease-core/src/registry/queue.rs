@@ -85,10 +85,11 @@ impl<H: Holder> Queue<H> {
     /// Puts the request that was [admitted](Self::admit) last at the end.
     pub(super) fn push(&mut self, id: WaiterId, waiter: Waiter<H>) {
         self.next = id.0.saturating_add(1);
-        if let Some(deadline) = waiter.deadline {
+        let deadline = waiter.deadline;
+        self.waiters.push(id, waiter);
+        if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, id));
         }
-        self.waiters.push(id, waiter);
     }
 
     /// Takes a request out.

@@ -12,8 +12,8 @@ use core::hash::BuildHasher;
 use hashbrown::HashTable;
 
 use super::expiry::Expiry;
-use super::line::Line;
 use super::owners::Owners;
+use super::requests::Requests;
 use crate::action::WaiterId;
 use crate::cell::{Cell, Lease};
 use crate::holder::Holder;
@@ -52,7 +52,7 @@ struct Node<H> {
     key: Option<ResourceKey>,
     cell: Cell<H>,
     /// Made when somebody waits here, and kept until the key is forgotten.
-    waiters: Option<Box<Line<()>>>,
+    waiters: Option<Box<Requests>>,
     hash: u64,
     parent: u32,
     /// The children are a doubly linked list, so that one of a million leaves at once.
@@ -113,6 +113,12 @@ impl<H> Node<H> {
         bytes == Some(usize::from(self.bytes))
     }
 
+    /// Whether this is the node of `key`, and that is kept.
+    #[inline]
+    fn is_of(&self, key: &ResourceKey) -> bool {
+        self.is_whole() && self.key.as_ref() == Some(key)
+    }
+
     /// Whether `key` is held here.
     #[inline]
     fn is_held(&self, key: &ResourceKey) -> bool {
@@ -121,7 +127,9 @@ impl<H> Node<H> {
 
     /// Whether somebody waits for this very key.
     fn is_waited_for(&self) -> bool {
-        self.waiters.as_ref().is_some_and(|line| !line.is_empty())
+        self.waiters
+            .as_ref()
+            .is_some_and(|waiters| !waiters.is_empty())
     }
 
     /// The first after `after` who waits for this very key.
@@ -131,8 +139,7 @@ impl<H> Node<H> {
 
     /// Who waits for this very key, the earliest first.
     fn waiting(&self) -> impl Iterator<Item = WaiterId> {
-        let line = self.waiters.iter();
-        line.flat_map(|line| line.iter().map(|(id, ())| id))
+        self.waiters.iter().flat_map(|waiters| waiters.iter())
     }
 
     /// Whether nothing needs this node any more. A place that is free already is not given twice.
@@ -246,7 +253,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// [`prune`](Self::prune) when none was.
     pub(super) fn prepare(&mut self, key: &ResourceKey) -> u32 {
         match self.node(self.idle) {
-            Some(node) if node.is_whole() && node.key.as_ref() == Some(key) => self.idle,
+            Some(node) if node.is_of(key) => self.idle,
             Some(_) | None => self.ensure(key),
         }
     }
@@ -385,7 +392,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     pub(super) fn next_alone(&self, place: u32, key: &ResourceKey) -> Option<WaiterId> {
         let node = self.node(place)?;
         let first = node.next_waiter(None)?;
-        let alone = node.is(key.as_bytes())
+        let alone = node.is_of(key)
             && node.waiting_below == 0
             && self.clear(place)
             && !self.above(place).any(Node::is_waited_for);
@@ -484,15 +491,15 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     fn line_up(&mut self, place: u32, waiter: WaiterId) {
         if let Some(node) = self.node_mut(place) {
-            node.waiters.get_or_insert_default().push(waiter, ());
+            node.waiters.get_or_insert_default().push(waiter);
         }
         self.climb(place, |above| &mut above.waiting_below, u32::saturating_add);
     }
 
     /// Forgets that the owner at `owner` waits for the key at `place`. Answers whether it waits for more.
     pub(super) fn remove_waiter(&mut self, place: u32, owner: u32, waiter: WaiterId) -> bool {
-        let line = self.node_mut(place).and_then(|node| node.waiters.as_mut());
-        if line.and_then(|line| line.remove(waiter)).is_some() {
+        let waiters = self.node_mut(place).and_then(|node| node.waiters.as_mut());
+        if waiters.is_some_and(|waiters| waiters.remove(waiter)) {
             self.climb(place, |above| &mut above.waiting_below, u32::saturating_sub);
             self.prune(place);
         }
