@@ -212,7 +212,7 @@ impl MutexFile {
         }
         // In both cases it is closed: the number stays for as long as it is open.
         self.is_deaf.set(true);
-        let looked = self.descriptor.map(|descriptor| descriptor.look());
+        let looked = self.descriptor.as_ref().map(SqliteDescriptor::look);
         if let Some(Ok(KernelLook::Free)) = looked {
             return Ok(());
         }
@@ -266,12 +266,12 @@ impl MutexFile {
 
     /// Tells whether the kernel still has a lock of this process; `None` where that cannot be seen.
     pub(crate) fn is_locked(&self) -> Option<io::Result<bool>> {
-        self.descriptor.map(|descriptor| descriptor.is_locked())
+        self.descriptor.as_ref().map(SqliteDescriptor::is_locked)
     }
 
     /// Asks the kernel whether another process has the lock.
     pub(crate) fn kernel_look(&self) -> Result<KernelLook, AcquireError> {
-        let looked = self.descriptor.map(|descriptor| descriptor.look());
+        let looked = self.descriptor.as_ref().map(SqliteDescriptor::look);
         looked.map_or(Ok(KernelLook::Unseen), |looked| {
             looked.map_err(|error| io(&self.path, Step::Begin, error))
         })

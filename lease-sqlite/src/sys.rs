@@ -4,6 +4,7 @@
     reason = "descriptors that belong to SQLite, one lock query, and a handler for forks"
 )]
 
+use std::cell::Cell;
 use std::ffi::CStr;
 use std::fs;
 use std::io;
@@ -200,13 +201,19 @@ impl Number {
 }
 
 /// The number of a descriptor that SQLite opened. It is looked through and never closed by us.
-#[derive(Clone, Copy, Debug)]
+///
+/// Another connection of this process may have opened it: one to the same file by another path, or one that is
+/// just being closed. So it may go before ours does, and then ours is found.
+#[derive(Debug)]
 pub(crate) struct SqliteDescriptor {
-    number: RawFd,
+    number: Cell<RawFd>,
     file: FileId,
     /// The number of this process, as the kernel gives it to this process.
     owner: libc::pid_t,
 }
+
+/// No descriptor has this number.
+const NOBODYS: RawFd = -1;
 
 /// Where the descriptors of this process are listed.
 pub(crate) const OWN_DESCRIPTORS: &str = "/proc/self/fd";
@@ -248,7 +255,7 @@ impl SqliteDescriptor {
     ) -> io::Result<Option<Self>> {
         let owner = owner.map_or_else(|| rustix::process::getpid().as_raw_pid(), Pid::get);
         let at = |number| Self {
-            number,
+            number: Cell::new(number),
             file,
             owner,
         };
@@ -256,27 +263,31 @@ impl SqliteDescriptor {
         if let Some(found) = likely.filter(|found| found.borrow().is_some()) {
             return Ok(Some(found));
         }
+        let found = at(NOBODYS);
+        Ok(found.look_for()?.then_some(found))
+    }
+
+    /// Looks through the descriptors of this process; `false` where they are not shown, or it is not there.
+    fn look_for(&self) -> io::Result<bool> {
         let numbers = match fs::read_dir(OWN_DESCRIPTORS) {
             Ok(numbers) => numbers,
-            Err(error) if is_hidden(&error) => return Ok(None),
+            Err(error) if is_hidden(&error) => return Ok(false),
             Err(error) => return Err(error),
         };
         for entry in numbers {
-            let number = entry?
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
-            let found = number.map(at);
-            if let Some(found) = found.filter(|found| found.borrow().is_some()) {
-                return Ok(Some(found));
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.parse().ok());
+            self.number.set(number.unwrap_or(NOBODYS));
+            if self.borrow().is_some() {
+                return Ok(true);
             }
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// Its number.
     pub(crate) const fn number(&self) -> Number {
-        Number(self.number)
+        Number(self.number.get())
     }
 
     /// Borrows it if it is still the same file.
@@ -289,12 +300,19 @@ impl SqliteDescriptor {
     fn borrow_unseen(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: the number is not -1. Should SQLite have closed it, a look at it fails or shows another
         // file, and the borrow ends there. The borrow never outlives the call that it is used in.
-        (self.number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.number) })
+        let number = self.number.get();
+        (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
     }
 
     /// Looks whether it is still the same file, for whatever is done with it at once.
     pub(crate) fn seen(&self) -> io::Result<Seen<'_>> {
-        let fd = self.borrow().ok_or(io::ErrorKind::NotFound)?;
+        let fd = match self.borrow() {
+            Some(fd) => fd,
+            None => {
+                self.look_for()?;
+                self.borrow().ok_or(io::ErrorKind::NotFound)?
+            }
+        };
         Ok(Seen { fd, of: self })
     }
 

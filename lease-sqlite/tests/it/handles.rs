@@ -5,7 +5,8 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 
-use lease_sqlite::{AcquireError, LockOptions, OpenError};
+use lease_sqlite::rusqlite::Connection;
+use lease_sqlite::{AcquireError, LockOptions, OpenError, Released};
 
 use crate::rig::{Place, Writer, descriptors, now};
 
@@ -180,6 +181,34 @@ fn a_name_that_is_too_long_is_an_error_with_its_path_and_leaves_nothing() {
         );
         assert_eq!(place.names(), [""; 0], "{bytes}");
     }
+}
+
+#[test]
+fn a_lock_is_seen_although_the_descriptor_through_which_it_was_seen_is_gone() {
+    let place = Place::new();
+    now(&place.lock()).unwrap().release().unwrap();
+    // As a second path to the same file has it, by a mount: SQLite opened it first, and closes it first.
+    let first = Connection::open(place.mutex()).unwrap();
+    let reads = "SELECT count(*) FROM sqlite_schema";
+    first.query_row(reads, [], |_row| Ok(())).unwrap();
+    let lock = LockOptions::new()
+        .no_boot_sweep()
+        .open(place.database())
+        .unwrap();
+    now(&lock).unwrap().check().unwrap();
+    drop(first);
+    for _again in 0..2 {
+        let hold = now(&lock).unwrap();
+        hold.check().unwrap();
+        assert_eq!(hold.release().unwrap(), Released::Lock);
+    }
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    let refused = now(&lock).unwrap_err();
+    let AcquireError::Busy(busy) = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(busy.locked_by.map(|pid| pid.get()), Some(other.pid()));
 }
 
 // C58
