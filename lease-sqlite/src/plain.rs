@@ -17,7 +17,7 @@ const BLANKS: [u8; RECORD_BYTES] = [b' '; RECORD_BYTES];
 /// What such a record says: whom it names, unless its sum does not fit. `None` if it is not one.
 pub(crate) fn read(bytes: &[u8]) -> Option<Content> {
     let mut rest = Rest(bytes);
-    rest.skip(b"{\"protocol\":2,\"pid\":")?;
+    rest.skip(record::START)?;
     let pid = Pid::new(rest.number()?).ok()?;
     rest.skip(b",\"thread_id\":")?;
     let thread = Some(rest.number()?);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use lease_procfs::{Pid, ProcessIdentity};
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use crate::limits::{PURPOSE_CHARACTERS, RECORD_BYTES, RECORD_READ_BYTES};
@@ -12,6 +12,9 @@ use crate::plain;
 
 /// The protocol that is written.
 const PROTOCOL: u32 = 2;
+
+/// What a record of ours begins with.
+pub(crate) const START: &[u8] = b"{\"protocol\":2,\"pid\":";
 
 /// What goes before the sum of everything ahead of it.
 pub(crate) const CHECK: &[u8] = b",\"check\":\"";
@@ -69,7 +72,11 @@ pub(crate) fn by_json(bytes: &[u8], size: u64) -> Content {
         Ok(value) => value,
         // A writer of ours is in the middle of it, or died there.
         Err(Unparsed::NotJson) if size == record_size => return Content::Current(None),
-        Err(Unparsed::NotJson | Unparsed::Ambiguous) => return Content::Unrecognised,
+        // The start of one and the end of another, as a machine leaves it that lost its power meanwhile.
+        Err(Unparsed::Ambiguous) if size == record_size && is_torn(bytes) => {
+            return Content::Current(None);
+        }
+        Err(_) => return Content::Unrecognised,
     };
     let Value::Object(fields) = value else {
         return Content::Unrecognised;
@@ -128,6 +135,8 @@ fn whole(number: &Number) -> Option<i64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unparsed {
     NotJson,
+    /// It is JSON, and deeper or larger than is read here. Whoever wrote it knows what it says.
+    Beyond,
     /// Two keys of one name: two readers could see two different things.
     Ambiguous,
 }
@@ -136,8 +145,53 @@ fn parse(bytes: &[u8]) -> Result<Value, Unparsed> {
     match serde_json::from_slice::<Strict>(bytes) {
         Ok(strict) => Ok(strict.0),
         Err(error) if error.is_data() => Err(Unparsed::Ambiguous),
-        Err(_) => Err(Unparsed::NotJson),
+        Err(_) => match mended(bytes) {
+            Some(mended) => parse(&mended),
+            None if is_json(bytes) => Err(Unparsed::Beyond),
+            None => Err(Unparsed::NotJson),
+        },
     }
+}
+
+/// Tells whether it is JSON by its form, whatever its depth and its numbers.
+fn is_json(bytes: &[u8]) -> bool {
+    str::from_utf8(bytes).is_ok_and(|text| serde_json::from_str::<IgnoredAny>(text).is_ok())
+}
+
+/// Puts the replacement character for each half of a character that has no other half. `None` if there is
+/// none.
+///
+/// Languages whose texts are 16 bits wide cut characters in half, and write the half by its number, which is
+/// JSON.
+fn mended(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (mut mended, mut has_half) = (Vec::with_capacity(bytes.len()), false);
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let (count, is_half) = match unit(rest) {
+            Some(0xd800..=0xdbff) => match rest.get(6..).and_then(unit) {
+                Some(0xdc00..=0xdfff) => (12, false),
+                Some(_) | None => (6, true),
+            },
+            Some(0xdc00..=0xdfff) => (6, true),
+            Some(_) => (6, false),
+            // What is escaped is no escape itself.
+            None if rest.starts_with(b"\\") => (2, false),
+            None => (1, false),
+        };
+        let (taken, left) = rest.split_at(count.min(rest.len()));
+        mended.extend_from_slice(if is_half { b"\\ufffd" } else { taken });
+        has_half |= is_half;
+        rest = left;
+    }
+    has_half.then_some(mended)
+}
+
+/// Reads 16 bits that are written by their number, where that is what comes next.
+fn unit(bytes: &[u8]) -> Option<u16> {
+    let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
+    let are_digits = digits.iter().all(u8::is_ascii_hexdigit);
+    let digits = str::from_utf8(digits).ok().filter(|_| are_digits)?;
+    u16::from_str_radix(digits, 16).ok()
 }
 
 /// Any JSON value in which no object has a key twice.
@@ -245,7 +299,7 @@ fn render_texts(signature: &Signature<'_>, texts: [&str; 4], buffer: &mut Vec<u8
 
 fn render_whole(signature: &Signature<'_>, out: &mut Vec<u8>) {
     let mut digits = itoa::Buffer::new();
-    out.extend_from_slice(b"{\"protocol\":2,\"pid\":");
+    out.extend_from_slice(START);
     out.extend_from_slice(digits.format(signature.pid.get()).as_bytes());
     out.extend_from_slice(b",\"thread_id\":");
     out.extend_from_slice(
@@ -370,6 +424,11 @@ fn sum_fits(bytes: &[u8]) -> bool {
         .and_then(|digits| str::from_utf8(digits).ok())
         .and_then(|digits| u64::from_str_radix(digits, 16).ok());
     found == Some(sum(before))
+}
+
+/// Tells whether one of us wrote the start of a record, and the sum at its end is of another one.
+fn is_torn(bytes: &[u8]) -> bool {
+    bytes.starts_with(START) && !sum_fits(bytes)
 }
 
 /// FNV-1a: against accidents, not against people.

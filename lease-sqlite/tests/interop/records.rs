@@ -8,7 +8,7 @@ use crate::rig::{Language, Place, Side, Writer};
 /// Something that happens to a record, and whom it names afterwards.
 type Harm = (&'static str, fn(&Path), &'static str);
 
-const HARMS: [Harm; 6] = [
+const HARMS: [Harm; 7] = [
     (
         "deleted",
         |path| fs::remove_file(path).unwrap(),
@@ -43,6 +43,16 @@ const HARMS: [Harm; 6] = [
             );
         },
         "1 real",
+    ),
+    (
+        "replaced by one whose label was cut in the middle of a character",
+        |path| {
+            put(
+                path,
+                r#"{"protocol":2,"pid":1,"token":"1:0:ab:1","purpose":"half","label":"\ud83d"}"#,
+            );
+        },
+        "1 half",
     ),
     (
         "replaced by a torn one",

@@ -348,6 +348,20 @@ fn a_newer_or_ambiguous_record_keeps_everybody_out_and_its_bytes() {
         wide(&format!(
             "{{\"protocol\":2,\"pid\":{own},\"more\":{{\"a\":1,\"a\":2}}}}"
         )),
+        // JSON to other readers, in a file as long as a torn record of ours.
+        wide(&format!(
+            "{{\"protocol\":3,\"pid\":{own},\"x\":{}{}}}",
+            "[".repeat(200),
+            "]".repeat(200)
+        )),
+        wide(&format!("{{\"protocol\":3,\"pid\":{own},\"x\":1e999}}")),
+        wide(&format!(
+            "{{\"protocol\":3,\"pid\":{own},\"label\":\"\\ud83d\"}}"
+        )),
+        wide(&format!("{{\"protocol\":2,\"pid\":{own},\"x\":1e999}}")),
+        wide(&format!(
+            "{{\"protocol\":2,\"pid\":{own},\"\\ud83d\":1,\"\\ud83e\":1}}"
+        )),
         format!("{{\"pid\":\"{own}\"}}"),
         deep,
         long,
