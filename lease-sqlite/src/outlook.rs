@@ -1,7 +1,6 @@
 //! What is to be expected of a process that is ahead in a line.
 
 use std::fs;
-use std::time::Duration;
 
 use lease_procfs::Pid;
 
@@ -23,9 +22,7 @@ impl Outlook {
     pub(crate) fn of(pid: Pid) -> Self {
         match sys::watch(pid) {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Self::Gone,
-            Ok(process) if sys::wait_any(None, Some(&process), Duration::ZERO) => {
-                return Self::Gone;
-            }
+            Ok(process) if sys::has_ended(&process) => return Self::Gone,
             Ok(_) | Err(_) => {}
         }
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -35,5 +32,22 @@ impl Outlook {
             Some('T' | 't') => Self::Doubtful,
             Some(_) | None => Self::Good,
         }
+    }
+}
+
+#[cfg(test)]
+#[path = "../tests/signals/sys.rs"]
+mod signals;
+
+#[cfg(test)]
+mod tests {
+    use super::{Outlook, signals};
+
+    #[test]
+    fn a_signal_is_no_end_of_a_process() {
+        let own = crate::own::pid().unwrap();
+        let looks = || (0..2_000).map(|_look| Outlook::of(own));
+        let seen = signals::under_signals(|| looks().min());
+        assert_eq!(seen, Some(Outlook::Good));
     }
 }

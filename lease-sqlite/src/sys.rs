@@ -166,6 +166,17 @@ pub(crate) fn wait_any(bell: Option<&Bell>, process: Option<&OwnedFd>, time: Dur
     outcome != Ok(0)
 }
 
+/// Tells whether a process has ended. A signal to this thread is no end of that one.
+pub(crate) fn has_ended(process: &OwnedFd) -> bool {
+    let look = || {
+        poll(
+            &mut [PollFd::new(process, PollFlags::IN)],
+            Some(&Timespec::default()),
+        )
+    };
+    rustix::io::retry_on_intr(look).is_ok_and(|events| events > 0)
+}
+
 /// Registers a descriptor with the reactor of the runtime that is entered.
 #[cfg(feature = "async")]
 pub(crate) fn readable(fd: BorrowedFd<'_>) -> io::Result<AsyncFd<BorrowedFd<'_>>> {

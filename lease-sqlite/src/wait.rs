@@ -522,9 +522,8 @@ impl Waiter<'_> {
                 return (Sign::Try, None);
             }
             // Whoever shares its files may still have the lock.
-            let holder = outside.holder.as_ref();
-            let has_ended = |holder| sys::wait_any(None, Some(holder), Duration::ZERO);
-            self.ended = outside.watched.filter(|_| holder.is_some_and(has_ended));
+            let has_ended = outside.holder.as_ref().is_some_and(sys::has_ended);
+            self.ended = outside.watched.filter(|_| has_ended);
             return (Sign::Look, None);
         }
         self.patience = IMPATIENCE;
