@@ -268,14 +268,17 @@ impl Guarded {
 
     /// Has the lock, and sees that it keeps others out.
     fn hold(&self) -> Result<(), GuardError> {
-        let mut watch = self.watch();
-        if watch.hold.is_none() {
+        let has_hold = self.watch().hold.is_some();
+        if !has_hold {
             // Whatever the budget: a write waits for the disk, and for whoever reads the database.
             forbid::check(self.lock.lock_path()).map_err(GuardError::Lock)?;
             let own = Lane::of_this_thread();
+            // Its observer may use this very connection, so nothing of it is locked meanwhile.
             let hold = self.lock.acquire_checked(&own, self.budget);
-            watch.hold = Some(hold.map_err(GuardError::Lock)?);
+            let former = self.watch().hold.replace(hold.map_err(GuardError::Lock)?);
+            drop(former);
         }
+        let watch = self.watch();
         let checked = watch.hold.as_ref().map_or(Ok(()), Hold::check);
         checked.map_err(GuardError::Lost)
     }
@@ -288,10 +291,9 @@ impl Guarded {
         if is_open {
             return;
         }
-        let mut watch = self.watch();
-        let hold = watch.hold.take();
+        let hold = self.watch().hold.take();
         if let Some(Err(error)) = hold.map(Hold::release) {
-            watch.release_error = Some(error);
+            self.watch().release_error = Some(error);
         }
     }
 
@@ -377,11 +379,12 @@ impl GuardedStatement<'_> {
 
     /// Asked anew at each run: SQLite prepares a statement again when the schema has changed.
     fn writes(&self) -> bool {
-        match self.told {
+        let does = match self.told {
             Told::Acts => true,
             Told::Asks => false,
-            Told::Nothing => self.statement.is_explain() == 0 && !self.statement.readonly(),
-        }
+            Told::Nothing => !self.statement.readonly(),
+        };
+        does && self.statement.is_explain() == 0
     }
 }
 
@@ -509,22 +512,49 @@ fn hear_pragma(told: &Mutex<Told>, name: &str, value: Option<&str>) -> Authoriza
     Authorization::Allow
 }
 
-/// The file of the database as SQLite has it, in whatever bytes.
+/// Which file the lock is for. Where it cannot be guarded, why.
+///
+/// It is not read: somebody else may just be writing it.
 fn path_of(connection: &Connection) -> Result<PathBuf, OpenError> {
-    let file = connection.query_row(
-        "SELECT file FROM pragma_database_list WHERE name = 'main'",
-        [],
-        |row| Ok(row.get_ref(0)?.as_bytes_or_null()?.map(<[u8]>::to_vec)),
-    );
-    let file = file.map_err(|error| unguarded(Path::new(""), error))?;
-    match file.filter(|file| !file.is_empty()) {
-        Some(file) => Ok(PathBuf::from(OsStr::from_bytes(&file))),
+    let files = files_of(connection).map_err(|error| unguarded(Path::new(""), error))?;
+    let Some((_, database)) = files.iter().find(|(name, _)| name == "main") else {
         // In memory or temporary: nobody else can have it.
-        None => Err(OpenError::Path {
+        return Err(OpenError::Path {
             path: PathBuf::new(),
             source: io::ErrorKind::InvalidInput.into(),
-        }),
+        });
+    };
+    // What is attached later has the mode that was set without a name.
+    let names = files.iter().map(|(name, _)| Some(&**name));
+    for name in std::iter::once(None).chain(names) {
+        refuse_exclusive(connection, name).map_err(|error| unguarded(database, error))?;
     }
+    Ok(database.clone())
+}
+
+/// The files of a connection as SQLite has them, in whatever bytes, each with its name there.
+fn files_of(connection: &Connection) -> Result<Vec<(String, PathBuf)>, rusqlite::Error> {
+    let mut files = Vec::new();
+    connection.pragma_query(None, "database_list", |row| {
+        let file = row.get_ref(2)?.as_bytes_or_null()?;
+        if let Some(file) = file.filter(|file| !file.is_empty()) {
+            files.push((row.get(1)?, PathBuf::from(OsStr::from_bytes(file))));
+        }
+        Ok(())
+    })?;
+    Ok(files)
+}
+
+/// Refuses what would keep a database from others when the lock has long been given back.
+fn refuse_exclusive(connection: &Connection, name: Option<&str>) -> Result<(), rusqlite::Error> {
+    let mode: String = connection.pragma_query_one(name, "locking_mode")?;
+    if !mode.eq_ignore_ascii_case("exclusive") {
+        return Ok(());
+    }
+    // As SQLite says where the same is asked of a guarded connection.
+    let refused = ffi::Error::new(ffi::SQLITE_AUTH);
+    let why = "it is in the locking mode EXCLUSIVE".to_owned();
+    Err(rusqlite::Error::SqliteFailure(refused, Some(why)))
 }
 
 fn unguarded(path: &Path, error: rusqlite::Error) -> OpenError {

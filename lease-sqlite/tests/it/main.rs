@@ -27,6 +27,8 @@ mod gate;
 #[cfg(test)]
 mod guarded;
 #[cfg(test)]
+mod guarding;
+#[cfg(test)]
 mod handles;
 #[cfg(test)]
 mod hazards;

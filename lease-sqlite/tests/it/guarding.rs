@@ -1,0 +1,133 @@
+//! What a connection brings along when it is guarded, and who may use it meanwhile.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use lease_sqlite::rusqlite::{Connection, ffi};
+use lease_sqlite::{GuardError, Guarded, Happening, LockOptions, OpenError};
+
+use crate::rig::{Place, now};
+
+fn plain(place: &Place) -> Connection {
+    let connection = Connection::open(place.database()).unwrap();
+    connection.busy_timeout(Duration::ZERO).unwrap();
+    connection
+}
+
+fn code(error: &OpenError) -> i32 {
+    match error {
+        OpenError::Database { path, source } => {
+            assert!(path.ends_with("app.db"), "{path:?}");
+            source.code
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_connection_that_would_keep_the_database_after_the_release_cannot_be_guarded() {
+    let place = Place::new();
+    plain(&place).execute_batch("CREATE TABLE t (x)").unwrap();
+    let second = place.directory.join("second.db");
+    let attached = format!("ATTACH '{}' AS \"a b\"", second.display());
+    let table = [
+        ("", "PRAGMA locking_mode = EXCLUSIVE", true),
+        ("", "PRAGMA main.locking_mode = EXCLUSIVE", true),
+        (&attached, "PRAGMA \"a b\".locking_mode = EXCLUSIVE", true),
+        ("", "PRAGMA temp.locking_mode = EXCLUSIVE", false),
+        (
+            "ATTACH ':memory:' AS m",
+            "PRAGMA m.locking_mode = EXCLUSIVE",
+            false,
+        ),
+        (
+            "PRAGMA locking_mode = EXCLUSIVE",
+            "PRAGMA locking_mode = NORMAL",
+            false,
+        ),
+    ];
+    for (before, mode, is_refused) in table {
+        let connection = plain(&place);
+        connection.execute_batch(before).unwrap();
+        connection.execute_batch(mode).unwrap();
+        match LockOptions::new().guard(connection) {
+            Err(error) => {
+                assert!(is_refused, "{mode}: {error:?}");
+                assert_eq!(code(&error), ffi::SQLITE_AUTH, "{mode}");
+            }
+            Ok(guarded) => {
+                assert!(!is_refused, "{mode}");
+                guarded.execute("INSERT INTO t VALUES (1)", []).unwrap();
+                let other = LockOptions::new().guard(plain(&place)).unwrap();
+                other.execute("INSERT INTO t VALUES (2)", []).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_is_guarded_while_somebody_else_has_the_database() {
+    let place = Place::new();
+    let other = plain(&place);
+    other
+        .execute_batch("CREATE TABLE t (x); BEGIN EXCLUSIVE")
+        .unwrap();
+    let guarded = LockOptions::new().guard(plain(&place)).unwrap();
+    other.execute_batch("COMMIT").unwrap();
+    guarded.execute("INSERT INTO t VALUES (1)", []).unwrap();
+}
+
+#[test]
+fn what_is_only_explained_takes_no_lock() {
+    let place = Place::new();
+    let guarded = LockOptions::new().guard(plain(&place)).unwrap();
+    guarded.execute("CREATE TABLE t (x)", []).unwrap();
+    let (lock, done) = (place.lock(), Cell::new(0));
+    std::thread::scope(|scope| {
+        // Of another lane.
+        let hold = scope.spawn(|| now(&lock).unwrap()).join().unwrap();
+        for text in [
+            "EXPLAIN PRAGMA optimize",
+            "EXPLAIN ATTACH ':memory:' AS m",
+            "EXPLAIN QUERY PLAN INSERT INTO t VALUES (1)",
+        ] {
+            guarded.query(text, [], |_row| Ok(())).unwrap();
+            done.set(done.get() + 1);
+        }
+        let refused = guarded.query("PRAGMA optimize", [], |_row| Ok(()));
+        assert!(matches!(refused, Err(GuardError::Lock(_))));
+        hold.release().unwrap();
+    });
+    assert_eq!(done.get(), 3);
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Rc<Guarded>>> = const { RefCell::new(None) };
+    static SEEN: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
+}
+
+#[test]
+fn an_observer_may_use_the_connection_of_which_it_hears() {
+    let place = Place::new();
+    let options = LockOptions::new().observer(|event| {
+        let own = OWN.with_borrow(Clone::clone);
+        let Some(own) = own.filter(|_| !matches!(event.what, Happening::DepthReleased { .. }))
+        else {
+            return;
+        };
+        assert!(own.take_release_error().is_none());
+        let count = own.query("SELECT count(*) FROM t", [], |row| row.get::<_, i64>(0));
+        SEEN.with_borrow_mut(|seen| seen.extend(count.unwrap()));
+    });
+    let guarded = Rc::new(options.guard(plain(&place)).unwrap());
+    guarded.execute("CREATE TABLE t (x)", []).unwrap();
+    OWN.set(Some(Rc::clone(&guarded)));
+    guarded.execute("INSERT INTO t VALUES (1)", []).unwrap();
+    assert_eq!(
+        SEEN.take(),
+        [0, 1],
+        "when it was taken, and when it was given back"
+    );
+    OWN.take();
+}
