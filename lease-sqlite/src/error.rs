@@ -32,7 +32,15 @@ pub enum OpenError {
         /// What `statfs` says.
         kind: u64,
     },
-    /// The path cannot be resolved.
+    /// The database is a file that is mounted there by itself, as into a container. So it has another name
+    /// elsewhere, and each would have a lock of its own. Retry: with its directory mounted, or with a
+    /// [`lock_path`](crate::LockOptions::lock_path) that is the same file for everybody.
+    #[error("database {path:?} is a file mounted by itself")]
+    Mounted {
+        /// Where it is mounted.
+        path: PathBuf,
+    },
+    /// The path cannot be resolved, or is not one for its purpose.
     #[error("path {path:?} cannot be used")]
     Path {
         /// Which.

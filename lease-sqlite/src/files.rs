@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags, RenameFlags, StatxFlags};
+use rustix::fs::{
+    Access, AtFlags, FileType, Mode, OFlags, RenameFlags, StatxAttributes, StatxFlags,
+};
 use rustix::io::Errno;
 
 /// Which file: equal only for one inode of one device.
@@ -39,6 +41,8 @@ pub(crate) struct Object {
     pub(crate) kind: Kind,
     pub(crate) size: u64,
     pub(crate) links: u32,
+    /// Something is mounted there, which has its own name elsewhere.
+    pub(crate) is_mounted: bool,
 }
 
 /// Looks for the inode and nothing else: a look at time stamps would make the next write pay for it.
@@ -77,12 +81,14 @@ const FULL: StatxFlags = StatxFlags::INO
     .union(StatxFlags::SIZE)
     .union(StatxFlags::NLINK);
 
-const fn object(found: &rustix::fs::Statx) -> Object {
+fn object(found: &rustix::fs::Statx) -> Object {
     Object {
         id: id_of(found),
         kind: kind_of(found),
         size: found.stx_size,
         links: found.stx_nlink,
+        // Not set where the system does not tell.
+        is_mounted: found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
     }
 }
 

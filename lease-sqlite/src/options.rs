@@ -97,7 +97,8 @@ impl LockOptions {
         }
     }
 
-    /// Puts the record here instead of beside the database; the mutex is beside the record.
+    /// Puts the record here instead of beside the database; the mutex is beside the record. It is a file of the
+    /// lock's own, and never the database.
     pub fn lock_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.lock_path = Some(path.into());
         self
@@ -196,7 +197,7 @@ impl LockOptions {
     /// As [`WriteLock::open`].
     pub fn open(mut self, database: impl AsRef<Path>) -> Result<WriteLock, OpenError> {
         let paths = match &self.lock_path {
-            Some(lock) => Paths::of_lock(lock)?,
+            Some(lock) => Paths::of_lock(lock, database.as_ref())?,
             None => Paths::of_database(database.as_ref())?,
         };
         if !self.any_file_system {

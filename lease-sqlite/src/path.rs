@@ -27,22 +27,34 @@ impl Paths {
     /// Derives the files from a database, following every link on the way to it.
     pub(crate) fn of_database(database: &Path) -> Result<Self, OpenError> {
         let (resolved, found) = resolve(database)?;
-        if let Some(file) = found.filter(|file| file.kind == files::Kind::Regular && file.links > 1)
-        {
+        if let Some(file) = found.filter(|file| file.kind == files::Kind::Regular) {
             // Each name would have a lock of its own.
-            return Err(OpenError::SeveralNames {
-                path: resolved,
-                links: file.links,
-            });
+            if file.links > 1 {
+                return Err(OpenError::SeveralNames {
+                    path: resolved,
+                    links: file.links,
+                });
+            }
+            if file.is_mounted {
+                return Err(OpenError::Mounted { path: resolved });
+            }
         }
         Self::of_record(with_suffix(&resolved, RECORD))
     }
 
-    /// Derives the mutex from a lock path that the caller chose.
-    pub(crate) fn of_lock(lock: &Path) -> Result<Self, OpenError> {
+    /// Derives the mutex from a lock path that the caller chose, which may not be the database itself: it is
+    /// written to.
+    pub(crate) fn of_lock(lock: &Path, database: &Path) -> Result<Self, OpenError> {
         let directory = parent(lock)?;
         let name = lock.file_name().ok_or_else(|| no_name(lock))?;
-        Self::of_record(canonical(directory)?.join(name))
+        let paths = Self::of_record(canonical(directory)?.join(name))?;
+        match resolve(database) {
+            Ok((database, _)) if database == paths.record || database == paths.mutex => {
+                Err(no_name(lock))
+            }
+            // What cannot be resolved is none of ours.
+            _ => Ok(paths),
+        }
     }
 
     fn of_record(record: PathBuf) -> Result<Self, OpenError> {

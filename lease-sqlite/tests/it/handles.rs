@@ -184,6 +184,29 @@ fn a_name_that_is_too_long_is_an_error_with_its_path_and_leaves_nothing() {
 }
 
 #[test]
+fn a_lock_path_that_is_the_database_is_refused_and_the_database_stays_as_it_is() {
+    // What may be a record that is fresh, or torn.
+    for size in [0, 1_024] {
+        let place = Place::new();
+        let content = vec![b'x'; size];
+        fs::write(place.database(), &content).unwrap();
+        symlink(place.database(), place.directory.join("link")).unwrap();
+        fs::write(place.directory.join("own.mutex"), "").unwrap();
+        for (lock_path, database) in [
+            ("app.db", "app.db"),
+            ("app.db", "link"),
+            ("own", "own.mutex"),
+        ] {
+            let options = LockOptions::new().lock_path(place.directory.join(lock_path));
+            let error = options.open(place.directory.join(database)).unwrap_err();
+            assert!(matches!(error, OpenError::Path { .. }), "{error}");
+        }
+        assert_eq!(fs::read(place.database()).unwrap(), content);
+        assert_eq!(place.names(), ["app.db", "link", "own.mutex"]);
+    }
+}
+
+#[test]
 fn a_lock_is_seen_although_the_descriptor_through_which_it_was_seen_is_gone() {
     let place = Place::new();
     now(&place.lock()).unwrap().release().unwrap();

@@ -12,7 +12,7 @@ use lease_sqlite::{AcquireError, GuardError, LockOptions, OpenError, WaitBudget,
 
 use crate::rig::{Place, not_run, now};
 use crate::sys::{
-    enter_own_mounts, in_child, in_child_as_nobody, is_root, limit_descriptors, mount_tmpfs,
+    bind, enter_own_mounts, in_child, in_child_as_nobody, is_root, limit_descriptors, mount_tmpfs,
     unmount,
 };
 
@@ -168,6 +168,41 @@ fn a_disk_without_room_for_names_is_an_error_and_leaves_no_name_of_ours_half_mad
             now(&lock).unwrap().check().unwrap();
         }
         assert!((1..4).contains(&refusals), "{refusals}");
+    });
+}
+
+#[test]
+fn a_database_that_is_mounted_by_itself_is_refused_and_one_in_a_mounted_directory_is_the_same() {
+    let test = "places::a_database_that_is_mounted_by_itself_is_refused_and_one_in_a_mounted_directory_is_the_same";
+    in_own_mounts(test, || {
+        let place = Place::new();
+        fs::write(place.database(), "").unwrap();
+        let file = place.directory.join("data.db");
+        fs::write(&file, "").unwrap();
+        bind(&place.database(), &file);
+        let error = LockOptions::new().open(&file).unwrap_err();
+        assert!(
+            matches!(&error, OpenError::Mounted { path } if *path == file),
+            "{error}"
+        );
+        // Who says where its lock is has one with the others.
+        let hold = now(&open(&place.directory)).unwrap();
+        let elsewhere = LockOptions::new().lock_path(place.record());
+        let elsewhere = elsewhere.open(&file).unwrap();
+        assert_eq!(now(&elsewhere).unwrap().granted().depth, 2);
+        unmount(&file);
+        let directory = Place::new();
+        bind(&place.directory, &directory.directory);
+        let refused = std::thread::scope(|scope| {
+            let other = scope.spawn(|| now(&open(&directory.directory)).unwrap_err());
+            other.join().unwrap()
+        });
+        assert!(matches!(refused, AcquireError::Busy(_)), "{refused}");
+        hold.release().unwrap();
+        let hold = now(&open(&directory.directory)).unwrap();
+        hold.check().unwrap();
+        drop(hold);
+        unmount(&directory.directory);
     });
 }
 

@@ -133,6 +133,16 @@ pub(crate) fn mount_tmpfs(
     }
 }
 
+/// Mounts what lies at one path at another one, too.
+pub(crate) fn bind(from: &Path, to: &Path) {
+    let [from, to] = [from, to].map(|path| CString::new(path.as_os_str().as_bytes()).unwrap());
+    let nothing = std::ptr::null();
+    let flags = libc::MS_BIND;
+    // SAFETY: both texts end with a zero byte and live through the call.
+    let code = unsafe { libc::mount(from.as_ptr(), to.as_ptr(), nothing, flags, nothing.cast()) };
+    assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+}
+
 /// Takes a mount away.
 pub(crate) fn unmount(path: &Path) {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
