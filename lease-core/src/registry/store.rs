@@ -44,6 +44,8 @@ pub(super) struct Store<H, S> {
     /// The key that was needed last and is not now. It is kept until there is a later one, since a
     /// resource that was released is mostly acquired next.
     idle: u32,
+    /// Where the key was that was asked for last, since what one waits for is asked for by others, too.
+    asked: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -167,6 +169,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             held: 0,
             hasher,
             idle: NONE,
+            asked: NONE,
         }
     }
 
@@ -254,8 +257,16 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     pub(super) fn prepare(&mut self, key: &ResourceKey) -> u32 {
         match self.node(self.idle) {
             Some(node) if node.is_of(key) => self.idle,
-            Some(_) | None => self.ensure(key),
+            Some(_) | None => self.prepare_asked(key),
         }
+    }
+
+    #[inline(never)]
+    fn prepare_asked(&mut self, key: &ResourceKey) -> u32 {
+        if !self.node(self.asked).is_some_and(|node| node.is_of(key)) {
+            self.asked = self.ensure(key);
+        }
+        self.asked
     }
 
     /// The place of `key`: the hinted one if the token is there.
