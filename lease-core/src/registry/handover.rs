@@ -183,7 +183,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         let waiter = Waiter {
             key: key.clone(),
-            holder: holder.clone(),
+            holder: self.store.owners.copy(holder),
             owner,
             ttl,
             since: self.latest,

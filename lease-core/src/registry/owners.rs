@@ -80,7 +80,7 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
         self.spare = Some(holder);
     }
 
-    /// A copy of `holder` for a new lease.
+    /// A copy of `holder` for a new lease or request.
     #[inline]
     pub(super) fn copy(&mut self, holder: &H) -> H {
         match self.spare.take_if(|spare| spare == holder) {

@@ -54,6 +54,11 @@ impl<H> Answers<H> {
         if self.others.is_empty() {
             return self.first.take();
         }
+        self.take_of_many()
+    }
+
+    #[inline(never)]
+    fn take_of_many(&mut self) -> Option<Settled<H>> {
         let next = self.others.pop_first().map(|(_, settled)| settled);
         core::mem::replace(&mut self.first, next)
     }
