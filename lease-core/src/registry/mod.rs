@@ -6,6 +6,7 @@ mod handover;
 mod line;
 mod listing;
 mod log;
+mod node;
 mod owners;
 mod queue;
 mod request;
