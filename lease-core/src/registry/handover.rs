@@ -178,9 +178,6 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             Err(refusal) => return refused(refusal),
         };
         let owner = self.store.owners.enter(holder);
-        if let Err(refusal) = self.store.add_waiter(place, owner, id) {
-            return refused(refusal);
-        }
         let waiter = Waiter {
             key: key.clone(),
             holder: self.store.owners.copy(holder),
@@ -192,6 +189,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 Wait::No | Wait::Forever => None,
             },
         };
+        if let Err(refusal) = self.store.add_waiter(place, owner, id) {
+            return refused(refusal);
+        }
         self.queue.push(id, waiter);
         self.report(Code::Queued, id, key, holder);
         Step::Queued(id)
