@@ -219,8 +219,7 @@ impl<H: Holder> AcquireFuture<H> {
             && cancel.as_mut().poll(cx).is_ready()
         {
             // Dropping what is pending is the cancel.
-            this.step = Step::Over;
-            return Poll::Ready(Err(AcquireError::Cancelled));
+            return this.give_up(AcquireError::Cancelled);
         }
         // Each round more than the first one follows a release of the same lease by another task.
         loop {
@@ -288,6 +287,21 @@ impl<H: Holder> AcquireFuture<H> {
         }
     }
 
+    /// It is over, also for whoever keeps the future.
+    fn give_up(&mut self, why: AcquireError<H>) -> Poll<End<H>> {
+        self.take_back();
+        Poll::Ready(Err(why))
+    }
+
+    /// Takes back what is on its way.
+    fn take_back(&mut self) {
+        // What is pending is taken back first: until then its grant may come.
+        self.step = Step::Over;
+        if let Some(asking) = self.asking.take() {
+            self.session.front.table.asked(&asking);
+        }
+    }
+
     /// Looks whether there is anything to ask for, and says for how long it may wait.
     fn prepare(&mut self) -> Result<Wait, AcquireError<H>> {
         if let Err(error) = &self.resource {
@@ -336,7 +350,7 @@ impl<H: Holder> AcquireFuture<H> {
     /// Makes a guard of a grant. Pending: the lease ended on the way, go on.
     fn take(&mut self, answer: Answer<H>) -> Poll<End<H>> {
         self.session.front.heard.answered(&answer);
-        Poll::Ready(Err(match answer {
+        let why = match answer {
             Ok(Outcome::Granted(grant, change)) => return self.enter(&grant, &change),
             Ok(Outcome::Refused(_)) if self.session.is_gone() => AcquireError::SessionGone,
             Ok(Outcome::Refused(refusal)) => AcquireError::Refused(refusal),
@@ -344,7 +358,8 @@ impl<H: Holder> AcquireFuture<H> {
                 AcquireError::Authority(AuthorityError::Unsupported("a grant for a request"))
             }
             Err(error) => AcquireError::Authority(error),
-        }))
+        };
+        self.give_up(why)
     }
 
     fn granted(&mut self, grant: &Grant, change: &Change) -> Poll<End<H>> {
@@ -391,11 +406,7 @@ impl<H: Holder> AcquireFuture<H> {
 
 impl<H: Holder> Drop for AcquireFuture<H> {
     fn drop(&mut self) {
-        // What is pending is taken back first: until then its grant may come.
-        self.step = Step::Over;
-        if let Some(asking) = self.asking.take() {
-            self.session.front.table.asked(&asking);
-        }
+        self.take_back();
     }
 }
 

@@ -217,6 +217,25 @@ async fn a_cancelled_request_gets_nothing_even_when_the_resource_is_free() {
 }
 
 #[tokio::test]
+async fn a_request_that_has_its_answer_waits_no_more_though_its_future_is_kept() {
+    let rig = Rig::still();
+    let sessions = ["a", "b", "c"].map(|agent| rig.connect(agent));
+    let _held = ask(&sessions[0]).await.unwrap();
+    let mut refused = pin!(sessions[1].acquire(KEY).into_future());
+    assert!(refused.as_mut().await.is_err());
+    assert_eq!(rig.leases.health().waiting, 0);
+    let token = CancellationToken::new();
+    let request = sessions[2].acquire(KEY).forever();
+    let mut cancelled = pin!(request.cancelled_by(token.clone()).into_future());
+    assert!(poll(cancelled.as_mut()).is_pending());
+    assert_eq!(rig.leases.health().waiting, 1);
+    token.cancel();
+    assert!(cancelled.as_mut().await.is_err());
+    assert_eq!(rig.leases.health().waiting, 0);
+    assert_eq!(rig.memory.waiting(), 0);
+}
+
+#[tokio::test]
 async fn a_waiting_request_is_cancelled_by_its_token() {
     let rig = Rig::still();
     let (holder, waiter) = (rig.connect("a"), rig.connect("b"));
