@@ -225,6 +225,11 @@ impl<H: Holder> AcquireFuture<H> {
         loop {
             let end = match core::mem::replace(&mut this.step, Step::Over) {
                 Step::Ask => this.ask(),
+                Step::Wait(pending) if this.session.is_gone() => {
+                    // The disconnect may have come before this was sent, and then the authority keeps it.
+                    drop(pending);
+                    return this.give_up(AcquireError::SessionGone);
+                }
                 Step::Wait(mut pending) => match pending.as_mut().poll(cx) {
                     // Looked at where it is: the copy of an answer is not free.
                     Poll::Ready(Ok(Outcome::Granted(ref grant, ref change))) => {

@@ -1,14 +1,16 @@
 //! Every future, dropped at every await: what its documentation says is what is left.
 
 use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
 
 use lease_async::{
-    AcquireError, AsyncHolderLiveness, Authority as _, AuthorityError, Call, LeaseGuard,
-    LeasePolicy, Leases, ManualClock, Memory, Moment, Outcome, ResourceKey, Session, SessionHolder,
-    Standing, Wait,
+    AcquireError, AsyncHolderLiveness, Authority, AuthorityError, Call, Events, LeaseGuard,
+    LeasePolicy, Leases, ManualClock, Memory, Moment, Outcome, Reply, ResourceKey, Session,
+    SessionHolder, Standing, Wait,
 };
 use lease_core::{Action, Code, Disposition, Evidence, OperationKind, Question, Verdict};
 
+use crate::passing_on::passes_on;
 use crate::rig::{KEY, Rig, Slow, T0, TTL, ask, generation, poll};
 
 /// More polls than any future here needs.
@@ -94,6 +96,27 @@ async fn a_request_dropped_after_it_was_served_is_abandoned() {
     drop(gone);
     assert_eq!(rig.codes(), [(Code::Abandoned, 2), (Code::Created, 3)]);
     assert_eq!(generation(&next.await.unwrap()), 3);
+}
+
+#[tokio::test]
+async fn a_request_whose_session_goes_waits_no_more_wherever_it_is() {
+    for times in 1..4 {
+        let rig = slow();
+        let (other, session) = (rig.connect("h"), rig.connect("a"));
+        let _held = ask(&other).await.unwrap();
+        let mut request = pin!(session.acquire(KEY).forever().into_future());
+        for _ in 0..times {
+            assert!(poll(request.as_mut()).is_pending());
+        }
+        drop(session);
+        // Its disconnect is decided; the request may not have been sent before.
+        let gone = drop_after(POLLS, request);
+        assert!(
+            matches!(gone, Some(Err(AcquireError::SessionGone))),
+            "{gone:?}"
+        );
+        assert_eq!(rig.memory.waiting(), 0);
+    }
 }
 
 // Cancel safety: `LeaseGuard::touch`, `renew`, `ensure`.
@@ -252,14 +275,38 @@ async fn a_dropped_wait_for_the_loss_or_for_an_event_changes_nothing() {
     assert_eq!(guard.standing(), Standing::Safe);
 }
 
+/// The session goes while its request is on its way to the authority.
+struct Parting(Memory, Arc<Mutex<Option<Session>>>);
+
+impl Authority for Parting {
+    type Holder = SessionHolder;
+
+    passes_on!(self => self.0);
+
+    fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
+        let session = self.1.lock().unwrap().take();
+        drop(session);
+        self.0.call(call)
+    }
+
+    fn call_detached(&self, call: Call<SessionHolder>) {
+        self.0.call_detached(call);
+    }
+
+    fn events(&self) -> Events<SessionHolder> {
+        self.0.events()
+    }
+}
+
 #[tokio::test]
 async fn a_grant_that_comes_after_the_disconnect_is_given_back() {
-    let mut rig = slow();
+    let leaves = Arc::new(Mutex::new(None));
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let parting = |memory| Leases::new(Parting(memory, Arc::clone(&leaves))).unwrap();
+    let mut rig = Rig::over(clock, parting);
     let session = rig.connect("a");
-    let mut request = Box::pin(session.acquire(KEY).forever().into_future());
-    // It is on its way, and reaches the authority after the disconnect.
-    assert!(poll(request.as_mut()).is_pending());
-    drop(session);
+    let request = session.acquire(KEY).forever();
+    *leaves.lock().unwrap() = Some(session);
     let gone = request.await.unwrap_err();
     assert!(matches!(gone, AcquireError::SessionGone), "{gone:?}");
     assert_eq!(rig.codes(), [(Code::Created, 1), (Code::Released, 1)]);
