@@ -330,8 +330,9 @@ impl<T: Sitter> Order<T> {
             return (None, self.tell(seat, stage::VACANT));
         }
         if !stays {
-            let gone = self.remove(hold);
-            return (gone, self.tell(seat, stage::VACANT));
+            let (gone, told) = self.remove(hold);
+            seat.set(stage::VACANT);
+            return (gone, told);
         }
         self.ended(hold.room(), hold.generation());
         let told = self.tell(seat, stage::VACANT);
@@ -399,7 +400,17 @@ impl<T: Sitter> Order<T> {
         if is_releasing || stage != stage::HELD {
             seat.set(stage);
         }
-        if !is_releasing || self.behind.is_empty() {
+        if is_releasing {
+            self.let_go(seat)
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// Nobody stands behind the latest release of this seat any more. Answers whom to wake.
+    #[inline]
+    fn let_go(&mut self, seat: &Seat) -> Vec<Waker> {
+        if self.behind.is_empty() {
             return Vec::new();
         }
         let release = seat.release.load(Ordering::Relaxed);
@@ -424,15 +435,26 @@ impl<T: Sitter> Order<T> {
         self.behind.remove(&ticket).flatten()
     }
 
-    /// Takes a hold out that has ended, to be dropped outside the lock.
-    pub(crate) fn remove(&mut self, hold: &T) -> Option<T> {
+    /// Takes a hold out that has ended, to be dropped outside the lock. Answers whom to wake, too: a release of it that
+    /// is under way is overtaken.
+    pub(crate) fn remove(&mut self, hold: &T) -> (Option<T>, Vec<Waker>) {
         if !self.rooms.sits(hold) {
-            return None;
+            return (None, Vec::new());
         }
-        self.take(hold.room(), hold.generation())
+        self.end(hold.room(), hold.generation())
     }
 
-    pub(crate) fn take(&mut self, room: usize, generation: Generation) -> Option<T> {
+    /// As [`remove`](Self::remove), of the hold that has this seat.
+    pub(crate) fn end(&mut self, room: usize, generation: Generation) -> (Option<T>, Vec<Waker>) {
+        let gone = self.take(room, generation);
+        let told = match &gone {
+            Some(hold) => self.let_go(hold.seat()),
+            None => Vec::new(),
+        };
+        (gone, told)
+    }
+
+    fn take(&mut self, room: usize, generation: Generation) -> Option<T> {
         let hold = self.rooms.unseat(room, generation)?;
         if !hold.seat().is_vacant() {
             self.ended(room, generation);

@@ -220,9 +220,11 @@ impl<H: Holder> Table<H> {
 
     /// The authority says that the lease of `hold` has ended.
     pub(crate) fn over(&self, hold: &Arc<Hold<H>>, loss: Loss) -> Loss {
-        let gone = self.state().order.remove(hold);
+        let (gone, told) = self.state().order.remove(hold);
         drop(gone);
-        hold.lose(loss)
+        let loss = hold.lose(loss);
+        wake(told);
+        loss
     }
 
     /// Ends all of a session.
@@ -230,14 +232,15 @@ impl<H: Holder> Table<H> {
         let mut table = self.state();
         let mut gone = Vec::new();
         while let Some((room, generation)) = table.order.rooms.last_of(session.row) {
-            let Some(hold) = table.order.take(room, generation) else {
+            let (Some(hold), told) = table.order.end(room, generation) else {
                 break;
             };
-            gone.push(hold);
+            gone.push((hold, told));
         }
         drop(table);
-        for hold in gone {
+        for (hold, told) in gone {
             hold.lose(Loss::Disconnected);
+            wake(told);
         }
     }
 

@@ -266,10 +266,11 @@ impl Front {
     fn revoke(&self, hold: &Held) {
         self.end(hold.generation);
         let mut order = self.order.lock().unwrap();
-        let gone = order.remove(hold);
+        let (gone, told) = order.remove(hold);
         hold.lost.store(true, Ordering::Relaxed);
         drop(order);
         drop(gone);
+        told.into_iter().for_each(|waker| waker.wake());
     }
 
     /// Nothing is held, and nobody is on the way. One seat at most is kept for the next request.
@@ -278,7 +279,7 @@ impl Front {
         assert_eq!(order.rooms.len(), 0);
         assert_eq!(order.rooms.requests(), 0);
         if let Some((room, generation)) = order.rooms.last_of(0) {
-            drop(order.take(room, generation));
+            drop(order.end(room, generation));
         }
         assert_eq!(order.rooms.last_of(0), None);
         drop(order);

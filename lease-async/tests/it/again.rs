@@ -362,6 +362,48 @@ async fn who_stands_behind_a_release_that_is_dropped_is_woken() {
 }
 
 #[tokio::test]
+async fn who_stands_behind_a_release_goes_on_when_the_lease_ends_without_its_answer() {
+    // Its receipt was heard, or the session goes.
+    for session_goes in [false, true] {
+        let clock = ManualClock::new(Moment::from_millis(T0));
+        let rig = crate::rig::Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap());
+        let mut session = Some(rig.connect("a"));
+        let guard = ask(session.as_ref().unwrap()).await.unwrap();
+        let request = session.as_ref().unwrap().acquire(KEY).forever();
+        let mut again = Box::pin(request.into_future());
+        for _ in 0..2 {
+            assert!(poll(again.as_mut()).is_pending());
+        }
+        let mut release = Box::pin(guard.release());
+        assert!(poll(release.as_mut()).is_pending());
+        let counts = Arc::new(Counts::default());
+        let waker = Waker::from(Arc::clone(&counts));
+        let mut context = Context::from_waker(&waker);
+        assert!(again.as_mut().poll(&mut context).is_pending());
+        assert_eq!(counts.get(), 0);
+        if session_goes {
+            session = None;
+        } else {
+            assert!(poll(release.as_mut()).is_pending());
+        }
+        assert_eq!(counts.get(), 1);
+        let again = again.await;
+        match &again {
+            Ok(guard) => assert_eq!((generation(guard), session_goes), (2, false)),
+            Err(error) => assert!(
+                session_goes && matches!(error, AcquireError::SessionGone),
+                "{error:?}"
+            ),
+        }
+        // It comes to an end at last, and changes nothing of the next lease.
+        assert_eq!(release.await.is_ok(), !session_goes);
+        assert_eq!(rig.memory.held(), usize::from(!session_goes));
+        drop((again, session));
+        rig.assert_empty();
+    }
+}
+
+#[tokio::test]
 async fn a_request_behind_a_release_that_is_dropped_goes_on_where_the_lease_has_ended_meanwhile() {
     let clock = ManualClock::new(Moment::from_millis(T0));
     let rig = crate::rig::Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap());
