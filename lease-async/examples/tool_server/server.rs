@@ -1,12 +1,22 @@
 //! Accepts connections, and answers their lines.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lease_async::{AcquireError, LeaseError, LeaseGuard, Leases, RunError, Session, SessionHolder};
 use lease_core::{Disposition, FenceGate, OperationKind, Refusal};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
 use tokio::net::{UnixListener, UnixStream};
+
+/// The longest line.
+const LINE: u64 = 64 << 10;
+
+/// How long to wait after the system has no descriptor left for a connection.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The application: a text for each part, each behind its fence.
 #[derive(Debug, Default)]
@@ -44,14 +54,13 @@ impl Document {
     }
 }
 
-/// Accepts connections until the listener fails.
-pub(crate) async fn serve(
-    listener: UnixListener,
-    leases: Leases,
-    document: Arc<Document>,
-) -> std::io::Result<()> {
+/// Accepts connections.
+pub(crate) async fn serve(listener: UnixListener, leases: Leases, document: Arc<Document>) {
     loop {
-        let (stream, _from) = listener.accept().await?;
+        let Ok((stream, _from)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
         let (leases, document) = (leases.clone(), Arc::clone(&document));
         tokio::spawn(async move {
             // A connection that fails has ended, and everything it held is free.
@@ -61,12 +70,12 @@ pub(crate) async fn serve(
 }
 
 /// One connection: one session. However this ends, dropping the session is the disconnect.
-async fn converse(stream: UnixStream, leases: &Leases, document: &Document) -> std::io::Result<()> {
+async fn converse(stream: UnixStream, leases: &Leases, document: &Document) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
-    let mut lines = BufReader::new(read).lines();
+    let mut read = BufReader::new(read);
     let mut session: Option<Session> = None;
     let mut held = BTreeMap::new();
-    while let Some(line) = lines.next_line().await? {
+    while let Some(line) = line(&mut read).await? {
         let mut words = line.splitn(4, ' ');
         let (Some(agent), Some(verb), Some(part)) = (words.next(), words.next(), words.next())
         else {
@@ -86,6 +95,17 @@ async fn converse(stream: UnixStream, leases: &Leases, document: &Document) -> s
         write.write_all(format!("{answer}\n").as_bytes()).await?;
     }
     Ok(())
+}
+
+/// Reads a line. One that is too long, or no text, ends the connection.
+async fn line(read: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<String>> {
+    let mut line = Vec::new();
+    read.take(LINE).read_until(b'\n', &mut line).await?;
+    match line.pop() {
+        None => Ok(None),
+        Some(b'\n') => String::from_utf8(line).map(Some).map_err(io::Error::other),
+        Some(_) => Err(io::ErrorKind::InvalidData.into()),
+    }
 }
 
 async fn answer(

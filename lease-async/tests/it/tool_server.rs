@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::rig::{Rig, TTL};
+use crate::rig::{Rig, SOON, TTL};
 use crate::tools;
 
 struct Client {
@@ -53,6 +53,23 @@ impl Drop for Socket {
     fn drop(&mut self) {
         std::fs::remove_dir_all(self.0.parent().unwrap()).unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_line_without_an_end_costs_only_its_own_connection() {
+    let socket = Socket::new();
+    let rig = Rig::still();
+    let listener = UnixListener::bind(&socket.0).unwrap();
+    let server = tokio::spawn(tools::serve(listener, rig.leases.clone(), Arc::default()));
+    let mut endless = Client::connect(&socket.0, "ag-1").await;
+    assert_eq!(endless.say("set menu open").await, "ok 1");
+    let more = vec![b'x'; 1 << 20];
+    // It is closed long before so many bytes are kept.
+    let sends = async { while endless.write.write_all(&more).await.is_ok() {} };
+    tokio::time::timeout(SOON, sends).await.unwrap();
+    let mut other = Client::connect(&socket.0, "ag-2").await;
+    assert_eq!(other.say("set menu shut").await, "ok 2");
+    server.abort();
 }
 
 // A53
