@@ -8,6 +8,9 @@ use crate::code::Code;
 use crate::id::FencingToken;
 use crate::receipt::Receipt;
 
+/// For how many the memory stays.
+const SPARE: usize = 64;
+
 /// Keeps the latest receipts until somebody takes them.
 #[derive(Clone, Debug)]
 pub(super) struct Log<H> {
@@ -84,6 +87,42 @@ impl<H> Log<H> {
 
     pub(super) fn take(&mut self) -> Receipts<H> {
         let missed = core::mem::take(&mut self.missed);
-        Receipts::new(self.kept.drain(..).collect(), missed)
+        let receipts = if self.kept.capacity() > SPARE {
+            // What much at once needed goes with it.
+            core::mem::take(&mut self.kept).into()
+        } else {
+            self.kept.drain(..).collect()
+        };
+        Receipts::new(receipts, missed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Log, SPARE};
+    use crate::change::{Change, Detail};
+    use crate::code::Code;
+    use crate::id::Seq;
+    use crate::receipt::Receipt;
+    use crate::time::Moment;
+
+    fn receipt() -> Receipt<()> {
+        Receipt::new(Change {
+            seq: Seq { major: 1, minor: 0 },
+            code: Code::Touched,
+            token: None,
+            at: Moment::ZERO,
+            detail: Detail::Plain,
+        })
+    }
+
+    #[test]
+    fn room_for_the_receipts_of_a_crowd_is_given_back() {
+        let mut log = Log::new(10_000);
+        for many in [1_000, 3, 1_000] {
+            (0..many).for_each(|_| log.push(receipt()));
+            assert_eq!(log.take().receipts.len(), many);
+            assert!(log.kept.capacity() <= SPARE);
+        }
     }
 }
