@@ -295,7 +295,7 @@ mod tests {
             assert!(!store.remove_waiter(place, owner, WaiterId(number)));
             store.shrink();
         }
-        assert!(store.owners.places().0 <= 1_024);
+        assert!(store.owners.owners.len() <= 1_024);
         let kept = store.owners.next_request(&holder(0), None);
         assert_eq!(kept, Some(WaiterId(0)));
     }

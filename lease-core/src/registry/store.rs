@@ -519,9 +519,9 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Gives memory back once seven eighths of the places are free, or of those of holders where these are more.
     pub(super) fn shrink(&mut self) {
-        let owners = self.owners.places();
-        let more_owners = owners.0 > self.nodes.len() && is_sparse(owners);
-        if more_owners || is_sparse((self.nodes.len(), self.free.len())) {
+        let (nodes, owners) = ((self.nodes.len(), self.free.len()), self.owners.places());
+        let keeps_owners = owners.0 <= nodes.0 || is_dense(owners);
+        if !(keeps_owners && is_dense(nodes)) {
             self.build_anew();
         }
     }
@@ -649,9 +649,9 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 }
 
-/// Whether seven eighths of many places are free.
-const fn is_sparse((all, free): (usize, usize)) -> bool {
-    all > SMALL && all.saturating_sub(free).saturating_mul(8) < all
+/// Whether there are few places, or an eighth of them is in use.
+const fn is_dense((all, free): (usize, usize)) -> bool {
+    all <= SMALL || all.saturating_sub(free).saturating_mul(8) >= all
 }
 
 impl<H: Holder, S: BuildHasher + Clone> Cells<H> for Store<H, S> {

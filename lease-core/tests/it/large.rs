@@ -1,7 +1,7 @@
 //! Many resources, waiters and answers: what is over leaves nothing behind, and places that move are
 //! not given twice.
 
-use lease_core::{Action, Bounded, By, Call, Code, Outcome, Refusal, Step, Turn, Wait};
+use lease_core::{Action, Bounded, By, Call, Code, LeaseId, Outcome, Refusal, Step, Turn, Wait};
 
 use crate::rig::{Answered as _, Rig, T0, TTL_MS, inp, key, mcp, oth, who};
 
@@ -181,6 +181,26 @@ fn a_source_of_ids_that_panics_loses_no_waiter() {
     assert!(outcome.is_err());
     assert_eq!(rig.registry.waiting(), 1);
     assert!(rig.cancel(waiter));
+}
+
+#[test]
+fn who_is_refused_at_a_hand_over_lets_the_next_one_go() {
+    let mut rig = Rig::sessions();
+    let grant = rig.granted("a", &mcp());
+    let first = rig.queue("a", &inp(), Wait::Forever);
+    let second = rig.queue("a", &oth(), Wait::Forever);
+    rig.turn(|registry, turn| {
+        let mut drawn = [LeaseId::NIL, LeaseId::from_bytes([9; 16])].into_iter();
+        let mut draw = || drawn.next().expect("two are drawn");
+        let mut turn = Turn::new(turn.seen, &mut draw);
+        assert!(registry.release(&key("a"), grant.at, &mut turn).is_ok());
+    });
+    let settled = rig.settled().expect("it is answered");
+    assert_eq!(settled.waiter, first);
+    assert_eq!(settled.outcome, Err(Refusal::ReservedLease));
+    let settled = rig.settled().expect("it is next");
+    assert_eq!((settled.waiter, settled.outcome.is_ok()), (second, true));
+    assert_eq!((rig.registry.waiting(), rig.view("a").holder), (0, oth()));
 }
 
 #[test]
