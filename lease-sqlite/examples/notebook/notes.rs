@@ -7,7 +7,7 @@ use std::io::{BufRead, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use lease_sqlite::lease_core::Attribution;
+use lease_sqlite::lease_core::{Attribution, BusyReason};
 use lease_sqlite::rusqlite::Connection;
 use lease_sqlite::{
     AcquireError, Busy, GuardError, Guarded, Hold, LastWriter, LockOptions, WaitBudget, WriteLock,
@@ -37,7 +37,7 @@ pub(crate) fn run(
         (Some("who"), []) => book.who(output),
         _ => Err(format!("no such command: {}", command.display()).into()),
     };
-    done.map_err(|error| explained(error.as_ref()).map_or(error, Into::into))
+    done.map_err(|error| explained(error.as_ref()).into())
 }
 
 /// What others read of us while we hold.
@@ -101,6 +101,14 @@ impl Notebook<'_> {
         let notes = self.open("exports notes")?;
         let lock = options("exports notes").open(self.database)?;
         let hold = patient(&lock, self.patience, output)?;
+        let own = [self.database, lock.lock_path(), lock.mutex_path()];
+        let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        if own
+            .iter()
+            .any(|own| own.canonicalize().ok().as_ref() == Some(&file))
+        {
+            return Err(format!("{} belongs to the notebook", file.display()).into());
+        }
         let unfinished = file.with_extension("unfinished");
         let mut written = File::create(&unfinished)?;
         for text in all(&notes)? {
@@ -109,7 +117,7 @@ impl Notebook<'_> {
         written.sync_all()?;
         // The last moment: is it still ours?
         hold.check()?;
-        fs::rename(&unfinished, file)?;
+        fs::rename(&unfinished, &file)?;
         hold.release()?;
         Ok(notes.close()?)
     }
@@ -169,21 +177,31 @@ fn patient(
     Ok(lock.acquire(patience)?)
 }
 
-/// Says who is in the way, where that is what went wrong.
-fn explained(error: &(dyn Error + 'static)) -> Option<String> {
+/// Says what went wrong, down to its cause; where somebody is in the way, who that is.
+fn explained(error: &(dyn Error + 'static)) -> String {
     let refused = match error.downcast_ref::<GuardError>() {
         Some(GuardError::Lock(refused)) => Some(refused),
         Some(_) => None,
         None => error.downcast_ref::<AcquireError>(),
     };
-    match refused {
-        Some(AcquireError::Busy(busy)) => Some(told(busy)),
-        Some(_) | None => None,
+    if let Some(AcquireError::Busy(busy)) = refused {
+        return told(busy);
     }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 /// A refusal in words. A name in a record is a hint, until the kernel says the same or two looks saw it.
 fn told(busy: &Busy) -> String {
+    if !matches!(busy.reason, BusyReason::Kernel(_)) {
+        // Nobody has the lock, and something else is in the way: a person has to look.
+        return busy.to_string();
+    }
     let holder = busy.holder.as_ref();
     let is_sure = busy.attribution() == Attribution::Confirmed
         || holder.is_some_and(|holder| busy.locked_by == Some(holder.pid));

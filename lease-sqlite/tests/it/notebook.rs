@@ -99,3 +99,27 @@ fn an_import_keeps_the_others_out_and_is_all_or_nothing() {
     assert_eq!(other.does("release"), "Some(Ok(Lock))");
     assert_eq!(does(&place, &["list"], ""), "");
 }
+
+#[test]
+fn an_export_never_replaces_the_notebook_and_what_goes_wrong_is_said() {
+    let place = Place::new();
+    assert_eq!(does(&place, &["add", "bread"], ""), "");
+    for file in [place.database(), place.record(), place.mutex()] {
+        let words = ["export", file.to_str().unwrap()];
+        let refused = within(&place, BOUND, &words, &b""[..]).unwrap_err();
+        let expected = format!("{} belongs to the notebook", file.display());
+        assert_eq!(refused, expected);
+    }
+    assert_eq!(does(&place, &["list"], ""), "bread\n");
+    fs::write(place.record(), "no record").unwrap();
+    let soon = Duration::from_millis(60);
+    let refused = within(&place, soon, &["add", "milk"], &b""[..]).unwrap_err();
+    assert!(
+        refused.ends_with("its record is not recognised"),
+        "{refused}"
+    );
+    fs::remove_file(place.record()).unwrap();
+    fs::write(place.database(), "no database at all").unwrap();
+    let failed = within(&place, soon, &["list"], &b""[..]).unwrap_err();
+    assert!(failed.ends_with("file is not a database"), "{failed}");
+}
