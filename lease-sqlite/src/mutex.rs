@@ -16,7 +16,7 @@ use crate::error::{AcquireError, NotAMutex, SqliteError, Step};
 use crate::fault::{FaultPoint, Faults};
 use crate::files::{self, FileId, Kind};
 use crate::own;
-use crate::path::{Paths, Unique};
+use crate::path::{self, Paths, Unique};
 use crate::sys::{self, KernelLook, Number, Seen, SqliteDescriptor, Taker};
 
 /// An open mutex.
@@ -88,6 +88,11 @@ impl MutexFile {
         file: FileId,
         likely: Option<Number>,
     ) -> Result<Option<Self>, AcquireError> {
+        // SQLite opens it if it is there, and would wait for the other end of a pipe, for ever.
+        let journal = path::journal(path);
+        if let Ok(Some((_, Kind::Directory | Kind::Other))) = files::identify(&journal) {
+            return Err(not_a_mutex(&journal, NotAMutex::NotARegularFile));
+        }
         let connection = match connect(path, OpenFlags::empty()) {
             Ok(connection) => connection,
             Err(error) => {

@@ -82,6 +82,11 @@ impl Paths {
     }
 }
 
+/// Returns where SQLite has the journal of a mutex.
+pub(crate) fn journal(mutex: &Path) -> PathBuf {
+    with_suffix(mutex, "-journal")
+}
+
 /// The last part of a name that no other file has. As short as it can be: it comes on top of a name that may be
 /// long already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

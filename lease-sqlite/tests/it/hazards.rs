@@ -323,6 +323,39 @@ fn a_link_at_any_path_of_ours_is_an_error_and_its_target_stays_as_it_is() {
     }
 }
 
+// fault B44
+#[test]
+fn a_pipe_at_any_path_of_ours_is_waited_for_by_nobody() {
+    for suffix in ["", ".mutex", ".mutex-journal", ".mutex-wal"] {
+        for is_fresh in [true, false] {
+            let place = Place::new();
+            if !is_fresh {
+                now(&place.lock()).unwrap().release().unwrap();
+            }
+            let mut path = place.record().into_os_string();
+            path.push(suffix);
+            let _removed = fs::remove_file(&path);
+            assert!(
+                Command::new("mkfifo")
+                    .arg(&path)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+            // A process of its own: one that hangs is ended by the test.
+            let mut writer = Writer::start(&place);
+            let told = writer.does("acquire 0");
+            assert!(!told.starts_with("granted"), "{suffix}: {told}");
+            if suffix.ends_with("journal") {
+                let expected = "journal\" cannot be a mutex: not a regular file";
+                assert!(told.ends_with(expected), "{told}");
+            }
+            fs::remove_file(path).unwrap();
+            assert_eq!(writer.does("acquire 0"), "granted depth=1", "{suffix}");
+        }
+    }
+}
+
 // fault B45
 #[test]
 fn a_newer_or_ambiguous_record_keeps_everybody_out_and_its_bytes() {
