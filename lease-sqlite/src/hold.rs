@@ -82,7 +82,8 @@ pub enum Released {
     Inherited,
 }
 
-/// The right to write, and the proof of it. It may go to other threads.
+/// The right to write, and the proof of it. It may go to other threads; who may enter it without it is said by
+/// its [`Lane`], which stays the same.
 ///
 /// # Drop
 ///

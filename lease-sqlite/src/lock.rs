@@ -58,6 +58,10 @@ impl WriteLock {
 
     /// Takes the lock for this thread, or enters its hold again.
     ///
+    /// A hold that goes to another thread stays one of this thread, which enters it again and waits for nobody.
+    /// So where a hold moves, as in tasks, or on a thread that serves many, take it for a lane of its own:
+    /// [`acquire_on`](Self::acquire_on) with [`Lane::new`].
+    ///
     /// No order among those who wait is promised.
     ///
     /// # Errors

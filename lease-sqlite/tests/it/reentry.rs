@@ -131,3 +131,20 @@ fn a_thread_waits_for_another_one_of_its_process() {
         waiter.join().unwrap().unwrap();
     });
 }
+
+#[test]
+fn a_hold_that_moved_is_still_one_of_the_thread_that_took_it() {
+    let place = Place::new();
+    let lock = place.lock();
+    let hold = now(&lock).unwrap();
+    scope(|scope| {
+        let there = scope.spawn(|| (hold.granted().depth, now(&lock).is_err(), hold));
+        let (depth, is_refused, hold) = there.join().unwrap();
+        assert!(is_refused, "that thread has a lane of its own");
+        assert_eq!((depth, now(&lock).unwrap().granted().depth), (1, 2));
+        drop(hold);
+    });
+    let hold = lock.acquire_on(&Lane::new(), WaitBudget::NOW).unwrap();
+    assert!(now(&lock).is_err(), "a lane of its own is nobody's");
+    hold.release().unwrap();
+}
