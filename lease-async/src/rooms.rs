@@ -31,7 +31,7 @@ const SPARE: usize = 64;
 /// The holds of one front.
 pub(crate) struct Rooms<T> {
     rooms: Vec<Room<T>>,
-    /// Those that nobody needs.
+    /// Those that nobody needs. Some may have been given up since, and made anew.
     free: Vec<usize>,
     /// One that nobody needs and that may still be found: mostly the next request is for the same resource.
     idle: Option<usize>,
@@ -119,10 +119,7 @@ impl<T: Sitter> Rooms<T> {
     }
 
     fn make(&mut self, key: &ResourceKey, hash: u64) -> usize {
-        let at = match self.free.pop() {
-            Some(at) => at,
-            None => self.rooms.len(),
-        };
+        let at = self.take_free().unwrap_or(self.rooms.len());
         match self.rooms.get_mut(at) {
             Some(room) => {
                 room.key = key.clone();
@@ -143,6 +140,16 @@ impl<T: Sitter> Rooms<T> {
         let hash_of = |at: &usize| rooms.get(*at).map_or(0, |room| room.hash);
         self.by_key.insert_unique(hash, at, hash_of);
         at
+    }
+
+    /// Takes a room that nobody needs.
+    fn take_free(&mut self) -> Option<usize> {
+        while let Some(at) = self.free.pop() {
+            if self.rooms.get(at).is_some_and(|room| !room.named) {
+                return Some(at);
+            }
+        }
+        None
     }
 
     pub(crate) fn room(&mut self, at: usize) -> Option<&mut Room<T>> {
@@ -180,6 +187,37 @@ impl<T: Sitter> Rooms<T> {
         if self.by_key.len() <= 1 && self.rooms.len() > SPARE {
             (self.rooms, self.free, self.by_key) = (Vec::new(), Vec::new(), HashTable::new());
             self.idle = None;
+        } else if self.rooms.len() > SPARE {
+            self.trim(at);
+        }
+    }
+
+    /// Gives up what a crowd needed beside those who stay: a name, and the rooms behind the last one in use.
+    fn trim(&mut self, at: usize) {
+        if let (Some(room), Ok(nobodys)) = (self.rooms.get_mut(at), ResourceKey::new("nobodys")) {
+            room.key = nobodys;
+        }
+        while self.rooms.last().is_some_and(|room| !room.named) {
+            self.rooms.pop();
+        }
+        let room_for = |used: usize| used.saturating_mul(2).saturating_add(SPARE);
+        let used = self.rooms.len();
+        if self.rooms.capacity() > room_for(room_for(used)) {
+            self.rooms.shrink_to(room_for(used));
+        }
+        if self.free.len() > room_for(used) {
+            let free = self
+                .rooms
+                .iter()
+                .enumerate()
+                .filter(|(_, room)| !room.named);
+            self.free = free.map(|(at, _)| at).collect();
+        }
+        let named = self.by_key.len();
+        if self.by_key.capacity() > room_for(room_for(named)) {
+            let rooms = &self.rooms;
+            let hash_of = |at: &usize| rooms.get(*at).map_or(0, |room| room.hash);
+            self.by_key.shrink_to(room_for(named), hash_of);
         }
     }
 
@@ -302,5 +340,94 @@ impl<T: Sitter> Rooms<T> {
     /// Returns any of what a session holds.
     pub(crate) fn last_of(&self, row: usize) -> Option<(usize, Generation)> {
         self.rows.get(row)?.last().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lease_core::{Generation, ResourceKey};
+
+    use super::{Rooms, SPARE, Sitter};
+    use crate::release::Seat;
+
+    /// Nobody ever sits here.
+    #[derive(Clone)]
+    enum Nobody {}
+
+    impl Sitter for Nobody {
+        fn room(&self) -> usize {
+            match *self {}
+        }
+
+        fn row(&self) -> usize {
+            match *self {}
+        }
+
+        fn generation(&self) -> Generation {
+            match *self {}
+        }
+
+        fn seat(&self) -> &Seat {
+            match *self {}
+        }
+
+        fn is(&self, _other: &Self) -> bool {
+            match *self {}
+        }
+    }
+
+    fn asked(rooms: &mut Rooms<Nobody>, name: &str) -> usize {
+        let at = rooms.open(&ResourceKey::new(name).unwrap());
+        rooms.room(at).unwrap().requests += 1;
+        at
+    }
+
+    fn answered(rooms: &mut Rooms<Nobody>, at: usize) {
+        rooms.room(at).unwrap().requests -= 1;
+        rooms.close(at);
+    }
+
+    #[test]
+    fn what_a_crowd_needed_is_given_up_beside_those_who_stay() {
+        const CROWD: usize = 5_000;
+        let long = "x".repeat(200);
+        for (stays, backwards) in [(0, false), (0, true), (2_500, false), (CROWD - 1, true)] {
+            let mut rooms = Rooms::new();
+            let names = (0..CROWD).map(|n| format!("{long}{n}"));
+            let names: Vec<_> = names.collect();
+            let mut crowd: Vec<_> = names.iter().map(|name| asked(&mut rooms, name)).collect();
+            let stayed = crowd.remove(stays);
+            if backwards {
+                crowd.reverse();
+            }
+            for at in crowd {
+                answered(&mut rooms, at);
+            }
+            // A few rooms stay as they were.
+            let named = rooms
+                .rooms
+                .iter()
+                .filter(|room| room.key.as_str().len() > 200);
+            assert!(named.count() <= SPARE + 2, "{stays}");
+            if (stays, backwards) == (0, true) {
+                assert!(rooms.rooms.len() <= SPARE + 2);
+            }
+            assert!(rooms.free.len() <= 2 * rooms.rooms.len() + SPARE, "{stays}");
+            assert!(rooms.by_key.capacity() < CROWD / 10, "{stays}");
+            // Who stays is found, and whoever is new has a room of its own.
+            let name = ResourceKey::new(&names[stays]).unwrap();
+            assert_eq!(rooms.find(&name), Some(stayed), "{stays}");
+            let mut again: Vec<_> = (0..CROWD)
+                .map(|n| asked(&mut rooms, &format!("new{n}")))
+                .collect();
+            for (n, at) in again.iter().enumerate() {
+                let name = ResourceKey::new(&format!("new{n}")).unwrap();
+                assert_eq!(rooms.find(&name), Some(*at), "{stays}");
+            }
+            again.push(stayed);
+            again.sort_unstable();
+            again.dedup();
+            assert_eq!(again.len(), CROWD + 1, "{stays}");
+        }
     }
 }
