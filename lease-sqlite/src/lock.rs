@@ -159,17 +159,17 @@ impl WriteLock {
         swept
     }
 
-    /// Returns what is known of the lock.
+    /// Returns what is known of the lock; in a forked child only who held last.
     #[must_use]
     pub fn health(&self) -> Health {
         let last_writer = self.last_writer();
-        let last_event = self.settings.events.last_event();
         if self.shared.check_image().is_err() {
+            // What threads of the parent may have had locked is left alone.
             return Health {
                 incidents: 0,
                 last_incident: None,
                 last_writer,
-                last_event,
+                last_event: None,
                 locks: 0,
                 depth: 0,
                 blocking: Blocking::of_this_process(),
@@ -180,7 +180,7 @@ impl WriteLock {
             incidents: state.incidents.count,
             last_incident: state.incidents.last.clone(),
             last_writer,
-            last_event,
+            last_event: self.settings.events.last_event(),
             locks: state.locks,
             depth: state.depth(),
             blocking: Blocking::of_this_process(),

@@ -199,3 +199,30 @@ fn a_child_that_ends_takes_nothing_of_its_parents_with_it() {
     hold.release().unwrap();
     now(&lock).unwrap().check().unwrap();
 }
+
+#[test]
+fn a_child_that_is_forked_while_others_tell_can_ask() {
+    let place = Place::new();
+    let lock = place.lock();
+    let hold = now(&lock).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _thread in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(hold.again().unwrap());
+                }
+            });
+        }
+        // A child that waits for a lock of a thread that it does not have is ended by the runner.
+        let panics = (0..200).any(|_child| {
+            in_child(|| {
+                let health = lock.health();
+                assert_eq!((health.locks, health.depth), (0, 0));
+                assert!(health.last_writer.is_some());
+            })
+        });
+        stop.store(true, Ordering::Relaxed);
+        assert!(!panics);
+    });
+}
