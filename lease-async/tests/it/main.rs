@@ -68,6 +68,9 @@ mod shared;
 mod starved;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
+mod stress;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod sys;
 #[cfg(unix)]
 #[cfg(test)]
