@@ -3,6 +3,8 @@
 use core::num::NonZeroU64;
 use std::cell::RefCell;
 
+use chacha20::ChaCha20Rng;
+use chacha20::rand_core::{Rng as _, SeedableRng};
 use lease_core::{AuthorityId, LeaseId, OpId};
 
 use crate::authority::{AuthorityError, BoxError};
@@ -63,8 +65,11 @@ impl Stock {
             // A child could not be told from its parent, so nothing is kept in stock.
             return Ok(());
         }
-        let filled = getrandom::fill(&mut self.bytes);
-        filled.map_err(|error| AuthorityError::Unreachable(error.to_string().into()))?;
+        let mut seed = <ChaCha20Rng as SeedableRng>::Seed::default();
+        let drawn = getrandom::fill(&mut seed);
+        drawn.map_err(|error| AuthorityError::Unreachable(error.to_string().into()))?;
+        // As the system would do it itself, but with vectors.
+        ChaCha20Rng::from_seed(seed).fill_bytes(&mut self.bytes);
         self.left = STOCK_BYTES;
         Ok(())
     }
@@ -109,6 +114,8 @@ pub(crate) fn session() -> Result<String, AuthorityError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::{STOCK_BYTES, Stock, stocked};
 
     #[test]
@@ -121,6 +128,21 @@ mod tests {
         assert_eq!(stock.take(), Some([7; 16]));
         assert_eq!(stock.take(), Some([7; 16]));
         assert_eq!(stock.take(), None);
+    }
+
+    #[test]
+    fn no_id_is_in_stock_twice() {
+        let mut stock = Stock {
+            bytes: [0; STOCK_BYTES],
+            left: 0,
+            process: None,
+        };
+        let mut ids = BTreeSet::new();
+        for filled in 1..=2 {
+            stock.fill().unwrap();
+            ids.extend(core::iter::from_fn(|| stock.take()));
+            assert_eq!(ids.len(), filled * STOCK_BYTES / 16);
+        }
     }
 
     #[test]
