@@ -1,7 +1,7 @@
 //! A held lease, as its holder has it in hand.
 
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -28,10 +28,18 @@ use crate::telemetry;
 #[must_use = "dropping the last guard releases the lease"]
 pub struct LeaseGuard<H: Holder = SessionHolder> {
     hold: Arc<Hold<H>>,
+    /// One of `stage`. One small number beside one pointer is moved as two, not as a piece of memory.
+    stage: AtomicU8,
+}
+
+/// How far a guard is in its life.
+mod stage {
     /// The acquire of this guard made the lease, and no operation has claimed that yet.
-    created: AtomicBool,
+    pub(super) const CREATED: u8 = 0;
+    /// It shares what was made before.
+    pub(super) const SHARES: u8 = 1;
     /// Nothing is to be done when it is dropped.
-    gone: bool,
+    pub(super) const GONE: u8 = 2;
 }
 
 /// What a release did.
@@ -60,10 +68,14 @@ impl Released {
 
 impl<H: Holder> LeaseGuard<H> {
     pub(crate) const fn new(hold: Arc<Hold<H>>, created: bool) -> Self {
+        let stage = if created {
+            stage::CREATED
+        } else {
+            stage::SHARES
+        };
         Self {
             hold,
-            created: AtomicBool::new(created),
-            gone: false,
+            stage: AtomicU8::new(stage),
         }
     }
 
@@ -95,7 +107,7 @@ impl<H: Holder> LeaseGuard<H> {
     /// Returns whether the acquire of this guard made the lease, until an operation has claimed that.
     #[must_use]
     pub fn provenance(&self) -> Provenance {
-        if self.created.load(Ordering::Relaxed) {
+        if self.stage.load(Ordering::Relaxed) == stage::CREATED {
             Provenance::Created
         } else {
             Provenance::Reentrant
@@ -214,7 +226,7 @@ impl<H: Holder> LeaseGuard<H> {
 
     async fn start(&self, kind: Option<OperationKind>) -> Result<Operation<H>, LeaseError<H>> {
         self.hold.usable()?;
-        let from = if self.created.swap(false, Ordering::Relaxed) {
+        let from = if self.stage.swap(stage::SHARES, Ordering::Relaxed) == stage::CREATED {
             Provenance::Created
         } else {
             Provenance::Reentrant
@@ -265,7 +277,7 @@ impl<H: Holder> LeaseGuard<H> {
             return Err(ReleaseError { error, guard: self });
         }
         if let Err(left) = table.begin_release(&hold) {
-            self.gone = true;
+            *self.stage.get_mut() = stage::GONE;
             telemetry::left(&hold);
             return Ok(Released::Depth { left });
         }
@@ -273,7 +285,7 @@ impl<H: Holder> LeaseGuard<H> {
         table.settle(&hold, answer.is_ok());
         match answer {
             Ok(change) => {
-                self.gone = true;
+                *self.stage.get_mut() = stage::GONE;
                 Ok(Released::Lease(change))
             }
             Err(error) => Err(ReleaseError { error, guard: self }),
@@ -283,7 +295,7 @@ impl<H: Holder> LeaseGuard<H> {
 
 impl<H: Holder> Drop for LeaseGuard<H> {
     fn drop(&mut self) {
-        if self.gone {
+        if *self.stage.get_mut() == stage::GONE {
             return;
         }
         let front = self.hold.front();

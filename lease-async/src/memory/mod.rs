@@ -318,7 +318,9 @@ impl<H: Holder> Inner<H> {
             answers: how.answers,
         };
         let mut turn = Turn::new(seen, &mut draw);
-        turn.note = how.note;
+        if how.note.is_some() {
+            turn.note = how.note;
+        }
         let result = act(&mut state, &mut turn);
         turn.note = None;
         if state.is_at_rest() && !state.registry.has_receipts() {
