@@ -11,6 +11,7 @@ use lease_core::{
 };
 use tokio_util::sync::CancellationToken;
 
+use crate::caught::apart;
 use crate::error::{LeaseError, ReleaseError};
 use crate::hold::Hold;
 use crate::operation::Operation;
@@ -303,13 +304,14 @@ impl<H: Holder> Drop for LeaseGuard<H> {
             Left::Stays => {}
             Left::Release(releasing) => {
                 let (key, at) = (&self.hold.key, self.hold.at);
+                let release = || apart(|| front.authority.release_from_front(key, at));
                 if telemetry::is_off() {
-                    front.authority.release_from_front(key, at);
+                    release();
                 } else {
                     let span = telemetry::release(&self.hold);
                     let _inside = span.enter();
                     telemetry::dropped(&span);
-                    front.authority.release_from_front(key, at);
+                    release();
                 }
                 // Whoever asked meanwhile asks again, and that is decided after the release.
                 drop(releasing);

@@ -8,6 +8,7 @@ use lease_core::{Action, Call, Holder, LeasePolicy, NameError, PolicyError, Sess
 
 use crate::acquire::{Acquire, AsResource};
 use crate::authority::{Authority, AuthorityError, BoxError};
+use crate::caught::apart;
 use crate::clock::AlarmClock;
 use crate::events::{Events, Missed, Tap};
 use crate::health::{Health, Heard, HeldLease};
@@ -273,11 +274,12 @@ impl<H: Holder> Drop for Session<H> {
         // Before the disconnect: a grant that comes after it finds that nobody is there.
         self.shared.gone.store(true, Ordering::SeqCst);
         front.table.disconnect(&self.shared);
-        front.authority.call_detached(Call {
+        let disconnect = Call {
             resource: None,
             action: Action::Disconnect(self.shared.holder.clone()),
             wait: Wait::No,
-        });
+        };
+        apart(|| front.authority.call_detached(disconnect));
     }
 }
 

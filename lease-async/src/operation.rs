@@ -8,6 +8,7 @@ use lease_core::{
     OperationKind, Provenance, SessionHolder,
 };
 
+use crate::caught::apart;
 use crate::error::{LeaseError, RunError};
 use crate::hold::Hold;
 use crate::ids;
@@ -249,7 +250,7 @@ impl<H: Holder> Drop for Operation<H> {
         let (at, op) = (self.hold.at, self.id);
         let end = self.hold.call(Action::End { at, op, result });
         let authority = &self.hold.front().authority;
-        authority.call_detached_from_front(end, note);
+        apart(|| authority.call_detached_from_front(end, note));
         if self.stage != Stage::Beginning {
             self.hold.unshield();
         }

@@ -5,10 +5,14 @@ use core::task::{Context, Waker};
 use std::sync::Arc;
 use std::task::Wake;
 
-use lease_async::{LeaseGuard, Session, Standing};
+use lease_async::{
+    Authority, Call, Events, LeaseGuard, Leases, ManualClock, Memory, Moment, Reply, Session,
+    SessionHolder, Standing,
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::rig::{Counts, KEY, Rig, ask, generation};
+use crate::passing_on::passes_on;
+use crate::rig::{Counts, KEY, Rig, T0, ask, generation};
 
 /// Panics when it is woken.
 struct Woken;
@@ -109,4 +113,40 @@ async fn who_panics_at_a_loss_keeps_no_session_from_ending() {
     drop(session);
     assert!(first.is_cancelled() && second.is_cancelled());
     assert_eq!(rig.memory.held(), 0);
+}
+
+/// An authority that panics where nobody waits for its answer.
+struct Loud(Memory);
+
+impl Authority for Loud {
+    type Holder = SessionHolder;
+
+    passes_on!(self => self.0);
+
+    fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
+        self.0.call(call)
+    }
+
+    fn call_detached(&self, _call: Call<SessionHolder>) {
+        panic!("as planned");
+    }
+
+    fn events(&self) -> Events<SessionHolder> {
+        self.0.events()
+    }
+}
+
+#[tokio::test]
+async fn an_authority_that_panics_makes_no_destructor_panic() {
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let rig = Rig::over(clock, |memory| Leases::new(Loud(memory)).unwrap());
+    let session = rig.connect("a");
+    let guard = ask(&session).await.unwrap();
+    let kept = session.acquire("kept").await.unwrap();
+    drop(guard.begin().await.unwrap());
+    drop(guard);
+    drop(session.acquire("other").await.unwrap());
+    drop(session);
+    assert!(matches!(kept.standing(), Standing::Lost(_)));
+    assert_eq!(rig.leases.known(), 0);
 }
