@@ -1,6 +1,7 @@
 //! What is behind the mutex: the registry, who waits for its answers, and the one alarm.
 
 use core::task::Waker;
+use std::io;
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
@@ -14,7 +15,7 @@ use tracing::Span;
 use super::places::{Left, Places};
 use super::{How, Inner};
 use crate::authority::AuthorityError;
-use crate::caught::apart;
+use crate::caught::{apart, caught};
 use crate::clock::{Alarm, AlarmError};
 use crate::telemetry::Causes;
 
@@ -376,9 +377,15 @@ impl<H: Holder> State<H> {
         }
         let bell = || Waker::from(Arc::new(Bell(Arc::downgrade(inner))));
         let bell = self.bell.get_or_insert_with(bell).clone();
-        let alarm = inner.clock.arm(due, bell)?;
+        // One that panics is not to leave a request behind that nobody has.
+        let alarm = caught(|| inner.clock.arm(due, bell)).unwrap_or_else(|| Err(broke_off()))?;
         Ok(self.alarm.replace((due, alarm)))
     }
+}
+
+/// What a clock is that panics.
+fn broke_off() -> AlarmError {
+    AlarmError::Exhausted(io::Error::other("the clock panicked"))
 }
 
 /// Rings when something is due that somebody waits for.

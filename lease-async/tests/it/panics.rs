@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::task::Wake;
 
 use lease_async::{
-    Authority, Call, Events, LeaseGuard, Leases, ManualClock, Memory, Moment, Reply, Session,
-    SessionHolder, Standing,
+    AcquireError, Alarm, AlarmClock, AlarmError, Authority, AuthorityError, Call, Events,
+    LeaseGuard, Leases, ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing,
 };
+use lease_core::Clock;
 use tokio_util::sync::CancellationToken;
 
 use crate::passing_on::passes_on;
@@ -149,4 +150,38 @@ async fn an_authority_that_panics_makes_no_destructor_panic() {
     drop(session);
     assert!(matches!(kept.standing(), Standing::Lost(_)));
     assert_eq!(rig.leases.known(), 0);
+}
+
+/// A clock that panics where it is to ring.
+#[derive(Clone, Debug)]
+struct Silent(ManualClock);
+
+impl Clock for Silent {
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+}
+
+impl AlarmClock for Silent {
+    fn arm(&self, _at: Moment, _waker: Waker) -> Result<Alarm, AlarmError> {
+        panic!("as planned");
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_panics_leaves_no_request_behind() {
+    let rig = Rig::on(Silent(ManualClock::new(Moment::from_millis(T0))));
+    let (a, b) = (rig.connect("a"), rig.connect("b"));
+    let held = ask(&a).await.unwrap();
+    let request = b.acquire(KEY).forever().await;
+    assert!(
+        matches!(
+            request,
+            Err(AcquireError::Authority(AuthorityError::Unreachable(_)))
+        ),
+        "{request:?}"
+    );
+    assert_eq!(rig.memory.waiting(), 0);
+    drop(held);
+    rig.assert_empty();
 }
