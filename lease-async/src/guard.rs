@@ -308,10 +308,7 @@ impl<H: Holder> Drop for LeaseGuard<H> {
                 if telemetry::is_off() {
                     release();
                 } else {
-                    let span = telemetry::release(&self.hold);
-                    let _inside = span.enter();
-                    telemetry::dropped(&span);
-                    release();
+                    telemetry::dropped(&self.hold, release);
                 }
                 // Whoever asked meanwhile asks again, and that is decided after the release.
                 drop(releasing);

@@ -490,7 +490,7 @@ impl<H: Holder> Hold<H> {
             let authority = &self.front().authority;
             authority.call_from_front(self.call(action), None)
         };
-        match span.in_scope(|| caught(call)) {
+        match telemetry::inside(&span, || caught(call)) {
             Some(Reply::Ready(answer)) => self.came_through(&span, due, (answer, before)),
             None => self.came_through(&span, due, (Err(broke_off()), before)),
             Some(Reply::Pending(answer)) => spawn(async move {
@@ -508,7 +508,7 @@ impl<H: Holder> Hold<H> {
         due: Moment,
         (answer, before): (Result<Outcome<H>, AuthorityError>, Option<LeaseId>),
     ) {
-        let ended = span.in_scope(|| self.take_in((answer, false), before, span));
+        let ended = telemetry::inside(span, || self.take_in((answer, false), before, span));
         telemetry::lagged(self, due, &ended);
     }
 }

@@ -22,7 +22,7 @@ use lease_core::{
     Receipts, Registry, Request, ResourceKey, Seen, SessionHolder, Step, Turn, Verdict,
 };
 use tokio::sync::Notify;
-use tracing::{Instrument as _, Span};
+use tracing::Instrument as _;
 
 use self::state::{Parting, Stage, State};
 use self::waiting::Waiting;
@@ -281,6 +281,11 @@ fn registry<H: Holder>(id: AuthorityId, policy: LeasePolicy) -> Registry<H> {
     Registry::new(id, policy).with_receipts(UNPUBLISHED)
 }
 
+/// What is seen of a holder by somebody who panics.
+const fn unseen() -> Verdict {
+    Verdict::Unknown(Evidence::new("observer_ended"))
+}
+
 fn default_policy() -> LeasePolicy {
     // The term is neither zero nor absurd; if it were, the process-bound terms lose nobody's lease.
     LeasePolicy::session_ttl(TERM).unwrap_or_else(|_impossible| LeasePolicy::process_bound())
@@ -344,10 +349,13 @@ impl<H: Holder> Inner<H> {
             self.look();
         }
         // First, so that who has lost a lease knows before its successor runs. Told in the span of that one.
-        let inside = parting.served.first().map(Span::enter);
-        self.publish(mine);
-        drop(inside);
-        drop(parting.served);
+        match parting.served.first() {
+            Some(span) => telemetry::inside(span, || self.publish(mine)),
+            None => self.publish(mine),
+        }
+        for span in parting.served {
+            apart(|| drop(span));
+        }
         parting.wakers.wake();
         if parting.drained {
             apart(|| self.drained.notify_waiters());
@@ -437,7 +445,7 @@ impl<H: Holder> Inner<H> {
                 // One that panics has seen nothing, and others are looked at all the same.
                 let verdict = outcome(look.instrument(span.clone()))
                     .await
-                    .unwrap_or_else(|| Verdict::Unknown(Evidence::new("observer_ended")));
+                    .unwrap_or_else(unseen);
                 telemetry::verified(&span, &verdict);
                 self.source.judged(&verdict);
                 verdict

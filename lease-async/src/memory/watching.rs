@@ -12,8 +12,8 @@ use std::task::Wake;
 use lease_core::{Generation, Holder, Question};
 use tracing::Instrument as _;
 
-use super::{How, Inner};
-use crate::caught::caught;
+use super::{How, Inner, unseen};
+use crate::caught::{caught, outcome};
 use crate::clock::Alarm;
 use crate::liveness::Watched;
 use crate::telemetry;
@@ -72,7 +72,8 @@ impl<H: Holder> Inner<H> {
                 continue;
             }
             let cause = self.state().cause(question);
-            let verdict = self.observe(question).instrument(cause).await;
+            let look = self.observe(question).instrument(cause);
+            let verdict = outcome(look).await.unwrap_or_else(unseen);
             answers.push(question.answer(verdict));
         }
         self.forget_others(&questions);

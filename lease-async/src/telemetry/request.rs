@@ -9,6 +9,7 @@ use tracing::span::EnteredSpan;
 
 use super::names::{self, Outcome, Reason, Told};
 use super::spans;
+use crate::caught::apart;
 use crate::error::AcquireError;
 use crate::hold::Hold;
 use crate::leases::Front;
@@ -111,8 +112,8 @@ impl Drop for Request {
     fn drop(&mut self) {
         if let Some(on) = self.end() {
             let what = (Outcome::Cancelled, Some(Reason::Dropped));
-            spans::told(&on.span, what);
-            on.end(what);
+            apart(|| spans::told(&on.span, what));
+            apart(|| on.end(what));
         }
     }
 }

@@ -15,6 +15,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
 use super::names::{self, Outcome, Reason, TARGET, Told, attribute as a, event, span};
+use crate::caught::{apart, caught};
 use crate::error::{AcquireError, LeaseError};
 use crate::hold::Hold;
 use crate::incidents::{Closed, Incident};
@@ -30,6 +31,23 @@ pub(crate) fn is_off() -> bool {
 /// Whether anybody may be looking on.
 pub(super) fn enabled() -> bool {
     tracing::enabled!(target: TARGET, Level::WARN)
+}
+
+/// Makes a span; none where the subscriber panics.
+fn made(span: impl FnOnce() -> Span) -> Span {
+    if is_off() {
+        return Span::none();
+    }
+    caught(span).unwrap_or_else(Span::none)
+}
+
+/// Does something in a span. A subscriber that panics does not keep it from being done.
+#[inline]
+pub(crate) fn inside<T>(span: &Span, act: impl FnOnce() -> T) -> T {
+    let entered = caught(|| span.enter());
+    let done = act();
+    apart(|| drop(entered));
+    done
 }
 
 /// What is known of a holder beyond its kind.
@@ -132,7 +150,7 @@ macro_rules! about {
 pub(crate) fn asks<H: Holder>(hold: &Hold<H>, action: &Action<H>) -> Span {
     match action {
         // Where it shows progress it may be one of many.
-        Action::Touch(_) => about!(Level::DEBUG, span::RENEW, hold),
+        Action::Touch(_) => made(|| about!(Level::DEBUG, span::RENEW, hold)),
         Action::Renew { .. } => renew(hold),
         Action::Release(_) => release(hold),
         _ => Span::none(),
@@ -142,13 +160,13 @@ pub(crate) fn asks<H: Holder>(hold: &Hold<H>, action: &Action<H>) -> Span {
 /// The span of a release.
 #[inline]
 pub(crate) fn release<H: Holder>(hold: &Hold<H>) -> Span {
-    about!(Level::INFO, span::RELEASE, hold)
+    made(|| about!(Level::INFO, span::RELEASE, hold))
 }
 
 /// The span of a renewal.
 #[inline]
 pub(crate) fn renew<H: Holder>(hold: &Hold<H>) -> Span {
-    about!(Level::INFO, span::RENEW, hold)
+    made(|| about!(Level::INFO, span::RENEW, hold))
 }
 
 /// One guard fewer, and the lease stays.
@@ -201,23 +219,27 @@ pub(super) fn takeover<H: Holder>(hold: &Hold<H>, change: &Change) {
 
 /// The span of one look at a holder.
 pub(crate) fn verify<H: Holder>(backend: &'static str, question: &Question<H>) -> Span {
-    tracing::span!(
-        target: TARGET, Level::INFO, span::VERIFY,
-        { a::BACKEND } = backend,
-        { a::HOLDER } = display(Name(&question.holder)),
-        { a::KIND } = H::KIND,
-        { a::SESSION } = parts(&question.holder).session,
-        { a::PID } = parts(&question.holder).pid,
-        { a::GENERATION } = number(question.about.generation),
-        { a::VERDICT } = Empty,
-        { a::PROOF } = Empty,
-    )
+    made(|| {
+        tracing::span!(
+            target: TARGET, Level::INFO, span::VERIFY,
+            { a::BACKEND } = backend,
+            { a::HOLDER } = display(Name(&question.holder)),
+            { a::KIND } = H::KIND,
+            { a::SESSION } = parts(&question.holder).session,
+            { a::PID } = parts(&question.holder).pid,
+            { a::GENERATION } = number(question.about.generation),
+            { a::VERDICT } = Empty,
+            { a::PROOF } = Empty,
+        )
+    })
 }
 
 /// What the look showed.
 pub(crate) fn verified(span: &Span, verdict: &Verdict) {
-    span.record(a::VERDICT, verdict.name());
-    span.record(a::PROOF, &*verdict.evidence().proof);
+    apart(|| {
+        span.record(a::VERDICT, verdict.name());
+        span.record(a::PROOF, &*verdict.evidence().proof);
+    });
 }
 
 pub(super) fn told(span: &Span, told: Told) {
@@ -246,10 +268,12 @@ pub(crate) fn changed(span: &Span, change: &Change) {
     if span.is_disabled() {
         return;
     }
-    if let Some(what) = names::change(change) {
-        told(span, what);
-    }
-    receipt(span, change);
+    apart(|| {
+        if let Some(what) = names::change(change) {
+            told(span, what);
+        }
+        receipt(span, change);
+    });
 }
 
 pub(super) fn granted<H: Holder>(span: &Span, hold: &Hold<H>, change: &Change) {
@@ -289,16 +313,19 @@ pub(crate) fn refused<H: Holder>(hold: &Hold<H>, span: &Span, error: &LeaseError
     }
 }
 
-/// The last guard was dropped; nobody waits for the answer.
-#[inline]
-pub(crate) fn dropped(span: &Span) {
-    told(span, (Outcome::Released, Some(Reason::Dropped)));
+/// Does the release of a last guard that is dropped. Nobody waits for the answer.
+pub(crate) fn dropped<H: Holder>(hold: &Hold<H>, act: impl FnOnce()) {
+    let span = release(hold);
+    apart(|| told(&span, (Outcome::Released, Some(Reason::Dropped))));
+    inside(&span, act);
+    apart(|| drop(span));
 }
 
 /// An event about a lease that is held.
 macro_rules! happened {
     ($level:expr, $name:expr, $hold:expr $(, $field:tt = $value:expr)* $(,)?) => {
-        tracing::event!(
+        // Where it happens, others wait for what follows.
+        apart(|| tracing::event!(
             name: $name, target: TARGET, $level,
             message = $name,
             { a::BACKEND } = $hold.front().observer.backend,
@@ -310,7 +337,7 @@ macro_rules! happened {
             { a::GENERATION } = number($hold.at.token.generation),
             { a::LEASE } = display($hold.at.token.lease),
             $($field = $value,)*
-        )
+        ))
     };
 }
 
@@ -383,11 +410,13 @@ pub(crate) fn fenced<H: Holder>(hold: &Hold<H>, why: &Fenced) {
 
 /// The process of a holder has ended; it proves nothing yet.
 pub(crate) fn holder_died(generation: Generation) {
-    tracing::event!(
-        name: event::DIED, target: TARGET, Level::INFO,
-        message = event::DIED,
-        { a::GENERATION } = number(generation),
-    );
+    apart(|| {
+        tracing::event!(
+            name: event::DIED, target: TARGET, Level::INFO,
+            message = event::DIED,
+            { a::GENERATION } = number(generation),
+        );
+    });
 }
 
 /// The spans of requests that wait: a look at a holder belongs to the first of them.

@@ -1,8 +1,9 @@
-//! Wakers that panic: whose they are may suffer, and nobody else.
+//! What others wrote that panics: whose it is may suffer, and nobody else.
 
 use core::pin::{Pin, pin};
 use core::task::{Context, Waker};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
 use lease_async::{
@@ -11,6 +12,9 @@ use lease_async::{
 };
 use lease_core::Clock;
 use tokio_util::sync::CancellationToken;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 
 use crate::passing_on::passes_on;
 use crate::rig::{Counts, KEY, Rig, T0, ask, generation};
@@ -184,4 +188,78 @@ async fn a_clock_that_panics_leaves_no_request_behind() {
     assert_eq!(rig.memory.waiting(), 0);
     drop(held);
     rig.assert_empty();
+}
+
+/// Panics, once it is to, at one of the things that it is told.
+#[derive(Clone)]
+struct Onlooker {
+    at: &'static str,
+    armed: Arc<AtomicBool>,
+}
+
+impl Onlooker {
+    fn told(&self, what: &str) {
+        let panics = what == self.at && self.armed.load(Ordering::SeqCst);
+        assert!(!panics || std::thread::panicking(), "as planned");
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Onlooker {
+    fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: layer::Context<'_, S>) {
+        self.told("new");
+    }
+
+    fn on_record(&self, _: &Id, _: &Record<'_>, _: layer::Context<'_, S>) {
+        self.told("record");
+    }
+
+    fn on_event(&self, _: &Event<'_>, _: layer::Context<'_, S>) {
+        self.told("event");
+    }
+
+    fn on_enter(&self, _: &Id, _: layer::Context<'_, S>) {
+        self.told("enter");
+    }
+
+    fn on_exit(&self, _: &Id, _: layer::Context<'_, S>) {
+        self.told("exit");
+    }
+
+    fn on_close(&self, _: Id, _: layer::Context<'_, S>) {
+        self.told("close");
+    }
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_keeps_no_lease_from_being_freed_and_costs_nobody_a_turn() {
+    for at in ["new", "record", "event", "enter", "exit", "close"] {
+        for session_goes in [false, true] {
+            let armed = Arc::new(AtomicBool::new(false));
+            let onlooker = Onlooker { at, armed };
+            let told = tracing_subscriber::registry().with(onlooker.clone());
+            let _told = tracing::subscriber::set_default(told);
+            let rig = Rig::still();
+            let sessions = ["a", "b", "c"].map(|agent| rig.connect(agent));
+            let [first, second, third] = sessions;
+            let held = ask(&first).await.unwrap();
+            let mut dropped = Box::pin(third.acquire(KEY).forever().into_future());
+            let mut waits = pin!(second.acquire(KEY).forever().into_future());
+            let counts = Arc::new(Counts::default());
+            let waker = Waker::from(Arc::clone(&counts));
+            let mut context = Context::from_waker(&waker);
+            assert!(dropped.as_mut().poll(&mut context).is_pending());
+            assert!(waits.as_mut().poll(&mut context).is_pending());
+            onlooker.armed.store(true, Ordering::SeqCst);
+            drop(dropped);
+            if session_goes {
+                drop(first);
+                drop(held);
+            } else {
+                drop(held);
+            }
+            onlooker.armed.store(false, Ordering::SeqCst);
+            assert_eq!(counts.get(), 1, "{at} {session_goes}");
+            assert_eq!(generation(&waits.await.unwrap()), 2);
+        }
+    }
 }
