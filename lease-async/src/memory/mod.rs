@@ -455,22 +455,41 @@ impl<H: Holder> Inner<H> {
     }
 
     async fn drain(self: Arc<Self>, until: Moment, turned_away: usize) -> ShutdownReport {
-        let mut over = pin!(Sleep::new(&*self.clock, until));
+        let mut is_over = false;
         loop {
             let mut drained = pin!(self.drained.notified());
             drained.as_mut().enable();
-            let held = self.state().registry.held();
-            if held == 0 {
-                return ShutdownReport::new(0, turned_away);
-            }
-            let is_over = poll_fn(|cx| match drained.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(false),
-                Poll::Pending => over.as_mut().poll(cx).map(|_rung| true),
+            // Nobody is granted anything any more, so nobody else notices the end of a term.
+            let (held, next) = self.turn(How::default(), |state, turn| {
+                let next = sweep(&mut state.registry, turn);
+                (state.registry.held(), next)
             });
-            if is_over.await {
-                let held = self.state().registry.held();
+            if held == 0 || is_over {
                 return ShutdownReport::new(held, turned_away);
             }
+            let next = next.map_or(until, |next| next.min(until));
+            let mut rung = pin!(Sleep::new(&*self.clock, next));
+            let rings = poll_fn(|cx| match drained.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Ok(())),
+                Poll::Pending => rung.as_mut().poll(cx),
+            });
+            is_over = rings.await.is_err() || self.clock.now() >= until;
+        }
+    }
+}
+
+/// Ends what is over by its term. Answers when more may be.
+fn sweep<H: Holder>(registry: &mut Registry<H>, turn: &mut Turn<'_>) -> Option<Moment> {
+    loop {
+        let before = registry.next_deadline();
+        let swept = registry.advance(turn);
+        let next = registry.next_deadline()?;
+        if next > registry.latest() {
+            return Some(next);
+        }
+        if swept.is_empty() && before == Some(next) {
+            // It ends nothing any more.
+            return None;
         }
     }
 }

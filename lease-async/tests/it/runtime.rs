@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::thread;
 
 use lease_async::{LeaseGuard, Operation, Session};
-use lease_core::Code;
+use lease_core::{Clock as _, Code};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::rig::{KEY, Rig, SOON, TTL, ask, conflict, generation};
@@ -115,6 +115,38 @@ async fn a_shut_authority_grants_nothing_and_says_what_is_held() {
     guard.release().await.unwrap();
     drop(session);
     assert_eq!(drained.await.unwrap().held, 0);
+}
+
+// fault B48
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_no_longer_than_the_terms_of_what_is_held() {
+    let rig = Rig::paused();
+    let session = rig.connect("a");
+    // More than one sweep ends.
+    let mut guards = Vec::new();
+    for n in 0..200 {
+        guards.push(session.acquire(format!("key/{n}")).await.unwrap());
+    }
+    let start = rig.clock.now();
+    tokio::time::advance(TTL / 2).await;
+    guards[7].touch().await.unwrap();
+    let report = rig.leases.authority().shutdown(10 * TTL).await;
+    assert_eq!(report.held, 0);
+    let took = rig.clock.now().since(start);
+    assert!(took > TTL && took < 2 * TTL, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_in_flight_at_a_shutdown_is_waited_for_as_long_as_was_said() {
+    let rig = Rig::paused();
+    let session = rig.connect("a");
+    let guard = ask(&session).await.unwrap();
+    let _operation = guard.begin().await.unwrap();
+    let start = rig.clock.now();
+    let report = rig.leases.authority().shutdown(10 * TTL).await;
+    assert_eq!(report.held, 1);
+    let took = rig.clock.now().since(start);
+    assert!(took >= 10 * TTL && took < 11 * TTL, "{took:?}");
 }
 
 #[test]
