@@ -316,6 +316,8 @@ fn connect(path: &Path, also: OpenFlags) -> Result<Connection, rusqlite::Error> 
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_NOFOLLOW
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        // Whatever the program lets its own connections share: two that share one do not find each other busy.
+        | OpenFlags::SQLITE_OPEN_PRIVATE_CACHE
         | also;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::ZERO)?;

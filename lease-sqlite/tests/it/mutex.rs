@@ -4,10 +4,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
 
+use lease_sqlite::rusqlite::Connection;
 use lease_sqlite::{AcquireError, Lost, NotAMutex};
 
 use crate::child::told;
 use crate::rig::{Place, Writer, descriptors, now};
+use crate::sys::{in_child, share_caches};
 
 /// Puts something at a path.
 type Plant = fn(&Path);
@@ -147,7 +149,7 @@ fn a_mutex_that_is_switched_to_wal_beside_an_open_handle_is_noticed_by_the_next_
     let place = Place::new();
     let lock = place.lock();
     now(&lock).unwrap().release().unwrap();
-    let connection = rusqlite::Connection::open(place.mutex()).unwrap();
+    let connection = Connection::open(place.mutex()).unwrap();
     let mode = |mode: &str| {
         let sql = format!("PRAGMA journal_mode = {mode}");
         connection.query_row(&sql, [], |row| row.get::<_, String>(0))
@@ -340,7 +342,7 @@ fn a_reader_of_the_mutex_looks_like_a_holder_that_nobody_confirms() {
     let lock = place.lock();
     now(&lock).unwrap().release().unwrap();
     // A reader in this very process, through the same SQLite, which is safe.
-    let reader = rusqlite::Connection::open(place.mutex()).unwrap();
+    let reader = Connection::open(place.mutex()).unwrap();
     reader
         .execute_batch("BEGIN; SELECT count(*) FROM sqlite_schema")
         .unwrap();
@@ -360,4 +362,22 @@ fn everything_is_closed_when_the_last_lock_and_hold_are_gone() {
     drop(lock);
     hold.release().unwrap();
     assert_eq!(descriptors(), before);
+}
+
+#[test]
+fn connections_that_share_what_they_read_exclude_each_other_as_others_do() {
+    let place = Place::new();
+    let panicked = in_child(|| {
+        share_caches();
+        let lock = place.lock();
+        now(&lock).unwrap().release().unwrap();
+        // As a second path to the same file has it, by a mount.
+        let second = Connection::open(place.mutex()).unwrap();
+        second.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        let refused = now(&lock).unwrap_err();
+        assert!(matches!(refused, AcquireError::Busy(_)), "{refused:?}");
+        second.execute_batch("COMMIT").unwrap();
+        now(&lock).unwrap().check().unwrap();
+    });
+    assert!(!panicked);
 }

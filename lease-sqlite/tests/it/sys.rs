@@ -178,6 +178,15 @@ pub(crate) fn unfinished_statement(connection: &Connection) {
     assert_eq!(code, ffi::SQLITE_OK);
 }
 
+/// Lets the connections of this process that are opened from now on share what they read of one file.
+pub(crate) fn share_caches() {
+    // SAFETY: it sets a number.
+    assert_eq!(
+        unsafe { ffi::sqlite3_enable_shared_cache(1) },
+        ffi::SQLITE_OK
+    );
+}
+
 /// Adds a function that writes when it is read.
 pub(crate) fn add_sneak(connection: &Connection) {
     let flags = FunctionFlags::SQLITE_UTF8;
