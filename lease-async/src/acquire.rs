@@ -200,9 +200,9 @@ impl<H: Holder> Future for AcquireFuture<H> {
         let this = self.get_mut();
         let (front, holder) = (&this.session.front, &this.session.holder);
         let Some(_inside) = this.told.poll(front, holder, &this.resource) else {
-            return this.advance(cx);
+            return this.go_on(cx);
         };
-        let end = this.advance(cx);
+        let end = this.go_on(cx);
         if let Poll::Ready(Err(error)) = &end {
             this.told.failed(&this.session.front, error);
         }
@@ -213,60 +213,74 @@ impl<H: Holder> Future for AcquireFuture<H> {
 type End<H> = Result<LeaseGuard<H>, AcquireError<H>>;
 
 impl<H: Holder> AcquireFuture<H> {
-    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<End<H>> {
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<End<H>> {
+        // Made where it goes: to move a guard that was just made costs more than a lock.
+        let mut end = Poll::Pending;
+        self.advance(cx, &mut end);
+        end
+    }
+
+    /// Goes on until there is an end, or nothing to do but to wait.
+    // Inlined, its room on the stack makes each poll of who waits dearer.
+    #[inline(never)]
+    fn advance(&mut self, cx: &mut Context<'_>, end: &mut Poll<End<H>>) {
         let this = self;
         if let Some(cancel) = &mut this.cancel
             && cancel.as_mut().poll(cx).is_ready()
         {
             // Dropping what is pending is the cancel.
-            return this.give_up(AcquireError::Cancelled);
+            *end = this.give_up(AcquireError::Cancelled);
+            return;
         }
         // Each round more than the first one follows a release of the same lease by another task.
         loop {
-            let end = match core::mem::replace(&mut this.step, Step::Over) {
-                Step::Ask => this.ask(),
+            match core::mem::replace(&mut this.step, Step::Over) {
+                Step::Ask => this.ask(end),
                 Step::Wait(pending) if this.session.is_gone() => {
                     // The disconnect may have come before this was sent, and then the authority keeps it.
                     drop(pending);
-                    return this.give_up(AcquireError::SessionGone);
+                    *end = this.give_up(AcquireError::SessionGone);
                 }
                 Step::Wait(mut pending) => match pending.as_mut().poll(cx) {
                     // Looked at where it is: the copy of an answer is not free.
                     Poll::Ready(Ok(Outcome::Granted(ref grant, ref change))) => {
-                        this.granted(grant, change)
+                        this.granted(grant, change, end);
                     }
-                    Poll::Ready(answer) => this.take(answer),
+                    Poll::Ready(answer) => this.take(answer, end),
                     Poll::Pending => {
                         this.step = Step::Wait(pending);
-                        return Poll::Pending;
+                        return;
                     }
                 },
                 Step::Behind(mut over, alarm) => {
                     drop(alarm);
                     if Pin::new(&mut over).poll(cx).is_pending() {
-                        return this.stand_behind(over, cx);
+                        *end = this.stand_behind(over, cx);
+                        return;
                     }
                     this.step = Step::Ask;
-                    continue;
                 }
                 // As every future that was polled after its end; here it says so.
-                Step::Over => return Poll::Ready(Err(AcquireError::Cancelled)),
-            };
+                Step::Over => *end = Poll::Ready(Err(AcquireError::Cancelled)),
+            }
             if end.is_ready() {
-                return end;
+                return;
             }
         }
     }
 
     /// Asks the authority. Pending: go on.
-    fn ask(&mut self) -> Poll<End<H>> {
-        let wait = match self.prepare() {
-            Ok(wait) => wait,
-            Err(error) => return Poll::Ready(Err(error)),
-        };
-        let resource = match &self.resource {
-            Ok(resource) => resource,
-            Err(error) => return Poll::Ready(Err(AcquireError::Resource(*error))),
+    fn ask(&mut self, end: &mut Poll<End<H>>) {
+        let (wait, resource) = match (self.prepare(), &self.resource) {
+            (Ok(wait), Ok(resource)) => (wait, resource),
+            (Err(error), _) => {
+                *end = Poll::Ready(Err(error));
+                return;
+            }
+            (Ok(_), Err(error)) => {
+                *end = Poll::Ready(Err(AcquireError::Resource(*error)));
+                return;
+            }
         };
         let front = &self.session.front;
         let request = lease_core::Request {
@@ -279,15 +293,14 @@ impl<H: Holder> AcquireFuture<H> {
         let note = self.note.as_ref();
         match front.authority.request_from_front(resource, request, note) {
             Reply::Ready(Ok(Outcome::Granted(ref grant, ref change))) => {
-                self.granted(grant, change)
+                self.granted(grant, change, end);
             }
-            Reply::Ready(answer) => self.take(answer),
+            Reply::Ready(answer) => self.take(answer, end),
             Reply::Pending(answer) => {
                 if wait != Wait::No {
                     self.told.waits();
                 }
                 self.step = Step::Wait(answer);
-                Poll::Pending
             }
         }
     }
@@ -353,10 +366,10 @@ impl<H: Holder> AcquireFuture<H> {
     }
 
     /// Makes a guard of a grant. Pending: the lease ended on the way, go on.
-    fn take(&mut self, answer: Answer<H>) -> Poll<End<H>> {
+    fn take(&mut self, answer: Answer<H>, end: &mut Poll<End<H>>) {
         self.session.front.heard.answered(&answer);
         let why = match answer {
-            Ok(Outcome::Granted(grant, change)) => return self.enter(&grant, &change),
+            Ok(Outcome::Granted(grant, change)) => return self.enter(&grant, &change, end),
             Ok(Outcome::Refused(_)) if self.session.is_gone() => AcquireError::SessionGone,
             Ok(Outcome::Refused(refusal)) => AcquireError::Refused(refusal),
             Ok(Outcome::Done(_) | Outcome::Many(_)) => {
@@ -364,19 +377,19 @@ impl<H: Holder> AcquireFuture<H> {
             }
             Err(error) => AcquireError::Authority(error),
         };
-        self.give_up(why)
+        *end = self.give_up(why);
     }
 
-    fn granted(&mut self, grant: &Grant, change: &Change) -> Poll<End<H>> {
+    fn granted(&mut self, grant: &Grant, change: &Change, end: &mut Poll<End<H>>) {
         self.session.front.heard.answers();
-        self.enter(grant, change)
+        self.enter(grant, change, end);
     }
 
-    fn enter(&mut self, grant: &Grant, change: &Change) -> Poll<End<H>> {
+    fn enter(&mut self, grant: &Grant, change: &Change, end: &mut Poll<End<H>>) {
         let session = &self.session;
         let (Some(asking), Ok(resource)) = (self.asking.take(), &self.resource) else {
             // Nobody is granted what was not asked for.
-            return Poll::Pending;
+            return;
         };
         let front = &session.front;
         let hold = match front
@@ -386,26 +399,28 @@ impl<H: Holder> AcquireFuture<H> {
             Entered::Hold(hold) => hold,
             Entered::Gone => {
                 self.step = Step::Ask;
-                return Poll::Pending;
+                return;
             }
             Entered::Releasing(over) => {
                 self.step = Step::Behind(over, None);
-                return Poll::Pending;
+                return;
             }
         };
-        let guard = LeaseGuard::new(hold, grant.provenance == Provenance::Created);
+        let created = grant.provenance == Provenance::Created;
+        *end = Poll::Ready(Ok(LeaseGuard::new(hold, created)));
+        let Poll::Ready(Ok(guard)) = end else { return };
         if session.is_gone() {
             // The disconnect came before this grant, so it is on us to end it.
             front.table.disconnect(session);
             let release = Action::Release(By::Token(grant.at));
             front.authority.call_detached(guard.hold().call(release));
-            return Poll::Ready(Err(AcquireError::SessionGone));
+            *end = Poll::Ready(Err(AcquireError::SessionGone));
+            return;
         }
         self.told.granted(guard.hold(), change);
         if self.renewed {
             guard.hold().renew();
         }
-        Poll::Ready(Ok(guard))
     }
 }
 
