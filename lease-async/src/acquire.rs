@@ -13,12 +13,16 @@ use lease_core::{
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::authority::{AuthorityError, BoxFuture, Reply};
+use crate::caught::apart;
 use crate::clock::Alarm;
 use crate::error::AcquireError;
 use crate::guard::LeaseGuard;
 use crate::leases::Shared;
 use crate::table::{Asking, Behind, Entered};
 use crate::telemetry::Request;
+
+/// How often one poll asks.
+const ROUNDS: usize = 32;
 
 /// What names a resource.
 pub trait AsResource {
@@ -233,9 +237,19 @@ impl<H: Holder> AcquireFuture<H> {
             return;
         }
         // Each round more than the first one follows a release of the same lease by another task.
+        let mut rounds = ROUNDS;
         loop {
             match core::mem::replace(&mut this.step, Step::Over) {
-                Step::Ask => this.ask(end),
+                Step::Ask if rounds == 0 => {
+                    // Others of this thread get their turn, also where an authority grants what has ended for ever.
+                    this.step = Step::Ask;
+                    cx.waker().wake_by_ref();
+                    return;
+                }
+                Step::Ask => {
+                    rounds = rounds.saturating_sub(1);
+                    this.ask(end);
+                }
                 Step::Wait(pending) if this.session.is_gone() => {
                     // The disconnect may have come before this was sent, and then the authority keeps it.
                     drop(pending);
@@ -413,7 +427,8 @@ impl<H: Holder> AcquireFuture<H> {
             // The disconnect came before this grant, so it is on us to end it.
             front.table.disconnect(session);
             let release = Action::Release(By::Token(grant.at));
-            front.authority.call_detached(guard.hold().call(release));
+            let release = guard.hold().call(release);
+            apart(|| front.authority.call_detached(release));
             *end = Poll::Ready(Err(AcquireError::SessionGone));
             return;
         }

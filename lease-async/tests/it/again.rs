@@ -501,3 +501,60 @@ async fn a_kept_lease_is_shared_by_a_re_entry_on_its_way() {
     again.release().await.unwrap();
     assert_eq!(rig.late.memory.held(), 0);
 }
+
+/// An authority that loses what it knew, as one does that is set up from a copy of yesterday.
+struct Restored {
+    memory: Memory,
+    copy: Memory,
+    is_restored: Arc<AtomicBool>,
+}
+
+impl Authority for Restored {
+    type Holder = SessionHolder;
+
+    passes_on!(self => self.memory);
+
+    fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
+        if self.is_restored.load(Ordering::SeqCst) {
+            self.copy.call(call)
+        } else {
+            self.memory.call(call)
+        }
+    }
+
+    fn call_detached(&self, call: Call<SessionHolder>) {
+        self.memory.call_detached(call);
+    }
+
+    fn events(&self) -> Events<SessionHolder> {
+        self.memory.events()
+    }
+}
+
+#[tokio::test]
+async fn an_authority_that_grants_what_has_ended_holds_nobody_else_up() {
+    let is_restored = Arc::new(AtomicBool::new(false));
+    let restored = Restored {
+        memory: Memory::new().unwrap(),
+        copy: Memory::new().unwrap(),
+        is_restored: Arc::clone(&is_restored),
+    };
+    let leases = Leases::new(restored).unwrap();
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|agent| leases.connect(agent).unwrap());
+    drop(ask(&a).await.unwrap());
+    let held = ask(&b).await.unwrap();
+    let mut next = Box::pin(c.acquire(KEY).forever().into_future());
+    // As long as somebody asks, the front remembers what has ended.
+    let mut last = Box::pin(d.acquire(KEY).forever().into_future());
+    assert!(poll(next.as_mut()).is_pending());
+    assert!(poll(last.as_mut()).is_pending());
+    drop(held);
+    let _next = next.await.unwrap();
+    is_restored.store(true, Ordering::SeqCst);
+    let counts = Arc::new(Counts::default());
+    let waker = Waker::from(Arc::clone(&counts));
+    let mut request = Box::pin(a.acquire(KEY).into_future());
+    let answer = request.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(answer.is_pending());
+    assert_eq!(counts.get(), 1);
+}
