@@ -264,11 +264,13 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             }
             Some(_) | None => causes.push(Cause::Freed(key.clone())),
         }
-        if !causes.is_empty() {
-            self.serve_all(&mut causes, turn);
-            causes.clear();
-            causes.shrink_to(CAUSES);
+        if causes.is_empty() {
+            self.causes = causes;
+            return;
         }
+        self.serve_all(&mut causes, turn);
+        causes.clear();
+        causes.shrink_to(CAUSES);
         self.causes = causes;
     }
 
