@@ -186,9 +186,15 @@ pub(crate) fn signal_zero(pid: Pid) -> Result<()> {
     rustix::process::test_kill_process(raw(pid)?)
 }
 
+/// For reading what may not be what it should be: a named pipe would keep us waiting for its other end.
+pub(crate) const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY);
+
 /// Opens a file for reading.
 pub(crate) fn open(path: impl Arg) -> Result<OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(path, READ, Mode::empty())
 }
 
 /// Reads what one read gives.

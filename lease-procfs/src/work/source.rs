@@ -182,8 +182,7 @@ pub(super) fn open_below(
     name: &[u8],
     flags: OFlags,
 ) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
-    openat(root.as_fd(), name, flags, Mode::empty())
+    openat(root.as_fd(), name, flags | sys::READ, Mode::empty())
 }
 
 /// Reads the `stat` of a process that is listed in an open `/proc`.

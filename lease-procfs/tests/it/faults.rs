@@ -261,3 +261,77 @@ fn without_proc_nothing_is_known_but_what_was_known_before() {
         Ok(())
     });
 }
+
+/// Makes sure that a look ends, whatever it says.
+fn ends<T: Send + 'static>(what: &str, look: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tell.send(look()));
+    let long = std::time::Duration::from_secs(10);
+    told.recv_timeout(long)
+        .unwrap_or_else(|_| panic!("{what} hangs"))
+}
+
+// B7
+#[test]
+fn a_pipe_with_a_name_in_the_place_of_proc_keeps_nobody_waiting() {
+    let place = crate::crew::Place::new("named-pipes");
+    let pipe = |name: &str| {
+        let path = place.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        path
+    };
+    let root = pipe("root");
+    ends("a root", move || {
+        let target = lease_procfs::TargetPath::new("/x").unwrap();
+        let pass = lease_procfs::Pass::new(&ProcFs::at(root, Kernel::detect()));
+        pass.users_of(&target, &lease_procfs::Exclusion::nobody())
+            .unwrap_err();
+    });
+    pipe("proc/sys/kernel/random/boot_id");
+    pipe("proc/self/status");
+    let tree = place.join("proc");
+    ends("a tree", move || {
+        ProcessIdentity::own(&ProcFs::at(tree, Kernel::detect())).unwrap_err();
+    });
+}
+
+// B7
+// fault B06
+#[test]
+fn a_pipe_with_a_name_over_what_is_read_of_a_holder_keeps_nobody_waiting() {
+    let name = "faults::a_pipe_with_a_name_over_what_is_read_of_a_holder_keeps_nobody_waiting";
+    isolated(name, Space::Pid, || {
+        let holder = Child::idle();
+        let kernels = Kernels::new();
+        let records = kernels
+            .each()
+            .map(|proc| ProcessIdentity::of(proc, holder.pid()).unwrap());
+        let place = crate::crew::Place::new("pipe-over-stat");
+        let pipe = place.join("pipe");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        // With somebody at the other end there is something to wait for.
+        let writer = || std::fs::File::options().read(true).write(true).open(&pipe);
+        for file in ["stat", "status", "maps", "mountinfo"] {
+            let point = format!("/proc/{}/{file}", holder.pid());
+            mount_bind(&pipe, &point).unwrap();
+            for _other_end in [None, Some(writer().unwrap())] {
+                for (proc, record) in kernels.each().iter().zip(records) {
+                    let proc = ProcFs::clone(proc);
+                    let seen = ends(file, move || {
+                        let target = lease_procfs::TargetPath::new("/x").unwrap();
+                        let pass = lease_procfs::Pass::new(&proc);
+                        let nobody = lease_procfs::Exclusion::nobody();
+                        assert!(pass.users_of(&target, &nobody).unwrap().obscured > 0);
+                        judge(&proc, &record)
+                    });
+                    assert!(!seen.starts_with("dead"), "{file}: {seen}");
+                }
+            }
+            rustix::mount::unmount(&point, rustix::mount::UnmountFlags::DETACH).unwrap();
+        }
+        Ok(())
+    });
+}
