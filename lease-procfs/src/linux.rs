@@ -231,6 +231,11 @@ pub(crate) fn describe(proc: &ProcFs, pid: Pid) -> Result<ProcessIdentity, Descr
         // A description is for ever: `/proc` and our clock may have been replaced since they were
         // looked at.
         require_ours(read_view(proc.root(), own.pid))?;
+        // Nor is it what somebody mounted over the process. A boot id that is not trusted proves no
+        // death anyway.
+        if own.boot_trusted && !is_the_kernels(proc.root(), &format!("/{pid}/stat")) {
+            return Err(DescribeError::Hidden { pid });
+        }
         let namespace = |kind| read_namespace(proc.root(), kind, proc.kernel()).recorded();
         Ok(ProcessIdentity {
             boot_id,

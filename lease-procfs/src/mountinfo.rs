@@ -6,17 +6,22 @@ use std::path::Path;
 /// Tells whether `file`, below the mount point `root` of a `/proc`, is what the kernel put there.
 ///
 /// True only if every mount on the way from `root` to the file is a `/proc` showing itself at its
-/// own place (as containers do with `/proc/sys`, read-only), and `root` is one.
+/// own place (as containers do with `/proc/sys`, read-only), and `root` is one. What is of a process
+/// must be of this very `/proc`, for in the one of another pid namespace the number is another process.
 ///
 /// Source: `proc_pid_mountinfo(5)`.
 pub(crate) fn is_uncovered(mountinfo: &[u8], root: &Path, file: &str) -> bool {
-    let root = root.as_os_str().as_encoded_bytes();
-    let mut root_is_proc = false;
+    let root = without_slash(root.as_os_str().as_encoded_bytes());
+    let is_everywhere = file.starts_with("/sys/");
+    // The last one at the root covers the others.
+    let mut root_device = None;
+    let mut other_devices = Vec::new();
     for line in mountinfo.split(|&byte| byte == b'\n') {
         let Some(mount) = Mount::parse(line) else {
             continue;
         };
-        let Some(below) = mount.point.strip_prefix(root) else {
+        let point = without_slash(&mount.point);
+        let Some(below) = point.strip_prefix(root.as_slice()) else {
             continue;
         };
         if !is_on_the_way(below, file.as_bytes()) {
@@ -26,9 +31,13 @@ pub(crate) fn is_uncovered(mountinfo: &[u8], root: &Path, file: &str) -> bool {
         if mount.kind != b"proc" || shown != below {
             return false;
         }
-        root_is_proc |= below.is_empty();
+        if below.is_empty() {
+            root_device = Some(mount.device);
+        } else if !is_everywhere {
+            other_devices.push(mount.device);
+        }
     }
-    root_is_proc
+    root_device.is_some_and(|root| other_devices.iter().all(|&device| device == root))
 }
 
 /// Tells whether `below` is empty, the file, or a directory above it.
@@ -41,10 +50,10 @@ fn is_on_the_way(below: &[u8], file: &[u8]) -> bool {
 
 /// Returns what is mounted over entries of the `/proc` at `root`: the names of the entries.
 pub(crate) fn covered<'a>(mountinfo: &'a [u8], root: &'a Path) -> impl Iterator<Item = Vec<u8>> {
-    let root = root.as_os_str().as_encoded_bytes();
+    let root = without_slash(root.as_os_str().as_encoded_bytes());
     let lines = mountinfo.split(|&byte| byte == b'\n');
     lines.filter_map(Mount::parse).filter_map(move |mount| {
-        let rest = below(root, &mount.point)?.strip_prefix(b"/")?;
+        let rest = below(&root, &mount.point)?.strip_prefix(b"/")?;
         rest.split(|&byte| byte == b'/').next().map(<[u8]>::to_vec)
     })
 }

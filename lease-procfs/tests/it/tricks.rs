@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 
 use lease_core::Locality::ThisMachine;
 use lease_core::Verdict;
@@ -69,13 +70,13 @@ fn another_process_mounted_over_the_holder_is_no_death() {
     });
 }
 
-/// Mounts the `/proc` of a new pid namespace over ours, in which the same number is somebody else.
-fn replace_proc(pid: Pid) -> Result<Child, Missing> {
+/// Mounts the `/proc` of a new pid namespace, in which the same number is somebody else.
+fn mount_other_proc(at: &Path, pid: Pid) -> Result<Child, Missing> {
     sys::unshare(UnshareFlags::NEWPID).map_err(|errno| ("pid-namespaces", errno.to_string()))?;
     let (mut told, mut tell) = std::io::pipe().unwrap();
     let first = Child::fork(move || {
         let stranger = Child::idle_at(pid);
-        let mounted = mount("proc", "/proc", "proc", MountFlags::empty(), None);
+        let mounted = mount("proc", at, "proc", MountFlags::empty(), None);
         let ready = match (&stranger, mounted) {
             (Ok(_), Ok(())) => b'r',
             (Err(_), _) => b's',
@@ -103,7 +104,7 @@ fn a_proc_that_was_replaced_since_is_no_death() {
         let holder = Child::idle_at(number).map_err(|error| ("set-tid", error.to_string()))?;
         let kernels = Kernels::new();
         let records = described(&kernels, holder.pid());
-        let mut first = replace_proc(number)?;
+        let mut first = mount_other_proc(Path::new("/proc"), number)?;
         judged(&kernels, &records);
         for proc in kernels.each() {
             // What is described now would be found dead by everybody else.
@@ -117,6 +118,60 @@ fn a_proc_that_was_replaced_since_is_no_death() {
         );
         first.kill();
         first.reap();
+        Ok(())
+    });
+}
+
+// B7, B10
+// fault B06
+#[test]
+fn the_same_number_of_another_namespace_mounted_over_the_holder_is_no_death() {
+    let name = "tricks::the_same_number_of_another_namespace_mounted_over_the_holder_is_no_death";
+    isolated(name, Space::Pid, || {
+        let number = Pid::new(77).unwrap();
+        let holder = Child::idle_at(number).map_err(|error| ("set-tid", error.to_string()))?;
+        let kernels = Kernels::new();
+        let records = described(&kernels, holder.pid());
+        let place = crate::crew::Place::new("other-proc");
+        let other = place.join("proc");
+        std::fs::create_dir(&other).unwrap();
+        let mut first = mount_other_proc(&other, number)?;
+        // It is a `/proc` that shows the number at the number's own place, and yet another process.
+        for entry in ["77", "77/stat"] {
+            let point = Path::new("/proc").join(entry);
+            mount_bind(other.join(entry), &point).unwrap();
+            for kernels in [&kernels, &Kernels::new()] {
+                judged(kernels, &records);
+                for proc in &kernels.each()[1..] {
+                    // What is described now would be found dead by everybody else.
+                    let refused = ProcessIdentity::of(proc, holder.pid()).unwrap_err();
+                    assert_eq!(refused.to_string(), "process 77 is hidden", "{entry}");
+                }
+            }
+            unmount(&point, UnmountFlags::DETACH).unwrap();
+        }
+        unmount(&other, UnmountFlags::DETACH).unwrap();
+        first.kill();
+        first.reap();
+        Ok(())
+    });
+}
+
+// fault B11
+#[test]
+fn a_boot_id_covered_in_a_proc_that_is_the_root_is_not_trusted() {
+    let name = "tricks::a_boot_id_covered_in_a_proc_that_is_the_root_is_not_trusted";
+    isolated(name, Space::Pid, || {
+        let holder = Child::idle();
+        let records = described(&Kernels::new(), holder.pid());
+        let random = "/proc/sys/kernel/random";
+        mount_bind(format!("{random}/uuid"), format!("{random}/boot_id")).unwrap();
+        std::os::unix::fs::chroot("/proc").unwrap();
+        std::env::set_current_dir("/").unwrap();
+        let kernel = Kernel::detect();
+        let proc = ProcFs::at("/", kernel);
+        assert!(!ProcessIdentity::own(&proc).unwrap().boot_trusted);
+        assert_eq!(judge(&proc, &records[0]), "unknown: boot_id_untrusted");
         Ok(())
     });
 }
