@@ -51,6 +51,15 @@ pub(crate) enum OwnNamespace {
 }
 
 impl Own {
+    /// Tells whether all of it was seen and nothing is in doubt.
+    pub(crate) const fn is_known(&self) -> bool {
+        self.boot_id.is_ok()
+            && self.boot_trusted
+            && matches!(self.view, View::Ours)
+            && !matches!(self.pid_namespace, OwnNamespace::Unreadable)
+            && !matches!(self.time_namespace, OwnNamespace::Unreadable)
+    }
+
     /// Compares where a record comes from with where it is read.
     pub(crate) fn place(&self, process: &ProcessIdentity) -> Facts {
         let mut facts = Facts {

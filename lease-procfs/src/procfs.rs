@@ -60,7 +60,7 @@ impl Kernel {
 /// A `/proc`, the kernel behind it, and what this process saw of itself there.
 ///
 /// What a process knows of itself (boot id, namespaces) is read once, when this is made, and again
-/// in every forked child; no death and no description rests on it without a second look. A process
+/// in every forked child, and as long as something of it is in doubt; no death and no description rests on it without a second look. A process
 /// that moves itself into another time namespace makes a new one: until then it sees the living as
 /// they are, and the dead are unknown to it where only ticks can tell. A clone is cheap.
 #[derive(Clone, Debug)]
@@ -79,7 +79,8 @@ struct Inner {
 impl ProcFs {
     /// Looks at `/proc`.
     ///
-    /// It cannot fail: what could not be read is doubt in every verdict, and refuses descriptions.
+    /// It cannot fail: what could not be read is doubt in every verdict, and refuses descriptions, until
+    /// it can be read.
     #[must_use]
     pub fn system() -> Self {
         Self::at("/proc", Kernel::detect())
@@ -113,11 +114,13 @@ impl ProcFs {
         self.inner.kernel
     }
 
-    /// Hands what this process knows of itself to `use_it`, and reads it anew in a forked child.
+    /// Hands what this process knows of itself to `use_it`, and reads it anew in a forked child and where
+    /// something could not be seen: there may have been no descriptor left.
     #[cfg(target_os = "linux")]
     pub(crate) fn with_own<T>(&self, use_it: impl FnOnce(&Own) -> T) -> T {
         let kept = &self.inner.own;
-        if kept.launch.is_some() && kept.launch == system::launch_if_made() {
+        let is_ours = kept.launch.is_some() && kept.launch == system::launch_if_made();
+        if is_ours && kept.is_known() {
             use_it(kept)
         } else {
             use_it(&self.read_own())

@@ -262,6 +262,28 @@ fn without_proc_nothing_is_known_but_what_was_known_before() {
     });
 }
 
+// B3, B7
+// fault B06
+#[test]
+fn what_cannot_be_read_for_a_while_is_read_later() {
+    let mut starving = Child::fork(|| {
+        let holder = Child::idle();
+        let record = ProcessIdentity::of(&ProcFs::system(), holder.pid()).unwrap();
+        let kernel = Kernel::detect();
+        let taken = crate::rig::take_every_descriptor();
+        // Made at a bad moment, and kept for as long as the program runs.
+        let proc = ProcFs::at("/proc", kernel);
+        assert!(judge(&proc, &record).starts_with("unknown"));
+        ProcessIdentity::own(&proc).unwrap_err();
+        drop(taken);
+        assert!(judge(&proc, &record).starts_with("alive"));
+        ProcessIdentity::own(&proc).unwrap();
+        holder.kill();
+        assert_eq!(judge(&proc, &record).split(':').next(), Some("dead"));
+    });
+    assert!(starving.reap(), "the child's assertions hold");
+}
+
 /// Makes sure that a look ends, whatever it says.
 fn ends<T: Send + 'static>(what: &str, look: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = std::sync::mpsc::channel();
