@@ -64,10 +64,23 @@ pub(crate) fn has_exited(pidfd: BorrowedFd<'_>) -> Result<bool> {
         let mut fds = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
         match poll(&mut fds, Some(&now)) {
             Err(Errno::INTR) => {}
-            ended => return Ok(ended? != 0),
+            ended => {
+                let _how_many = ended?;
+                let [pidfd] = &fds;
+                return is_readable(pidfd.revents());
+            }
         }
     }
     Err(Errno::INTR)
+}
+
+/// What is no descriptor is ready as well: somebody closed it who does not own it, as programs do that
+/// go into the background.
+fn is_readable(seen: PollFlags) -> Result<bool> {
+    if seen.contains(PollFlags::NVAL) {
+        return Err(Errno::BADF);
+    }
+    Ok(!seen.is_empty())
 }
 
 /// How many signals in a row one look puts up with.

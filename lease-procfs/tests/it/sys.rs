@@ -171,6 +171,13 @@ pub(crate) fn map(file: &std::fs::File) {
     mapped.expect("the file can be mapped");
 }
 
+/// Closes a descriptor under its owner's feet. Nobody opens another one before the process ends.
+pub(crate) fn close_whoever_owns_it(fd: std::os::fd::BorrowedFd<'_>) {
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: the owner is never dropped, and no other descriptor gets the number.
+    unsafe { rustix::io::close(fd.as_raw_fd()) };
+}
+
 /// Lets the process have few descriptors only.
 pub(crate) fn few_descriptors() {
     use rustix::process::{Resource, Rlimit, setrlimit};

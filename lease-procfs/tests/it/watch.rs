@@ -599,3 +599,19 @@ fn a_kept_process_is_polled_like_any_descriptor() {
     );
     let _file = kept.as_fd();
 }
+
+// fault B06
+#[test]
+fn a_descriptor_that_somebody_closed_is_no_death() {
+    let mut daemon = Child::fork(|| {
+        let proc = ProcFs::system();
+        let holder = Child::idle();
+        let process = ProcessIdentity::of(&proc, holder.pid()).unwrap();
+        let kept =
+            std::mem::ManuallyDrop::new(running(KeptProcess::open(&proc, &process, ThisMachine)));
+        // As programs do that go into the background: every descriptor, whoever owns it.
+        sys::close_whoever_owns_it(kept.as_fd());
+        assert_eq!(shown(&kept.verdict()), "unknown: lookup_failed");
+    });
+    assert!(daemon.reap(), "the child's assertions hold");
+}
