@@ -366,6 +366,11 @@ fn read_number(root: &Path, pid: Pid) -> Number {
     }
 }
 
+/// Tells whether numbers in this `/proc` mean the same processes as to us.
+pub(crate) fn shows_our_numbers(proc: &ProcFs) -> bool {
+    read_view(proc.root(), own_pid()) == View::Ours
+}
+
 /// Tells whether this `/proc` is the one of our own pid namespace.
 fn read_view(root: &Path, pid: Option<Pid>) -> View {
     let mut buffer = [0; STATUS_BYTES];

@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
             list: Vec::with_capacity(LIST_BYTES),
             maps: vec![0; MAPS_BYTES],
             space: None,
-            kin: Kin::of(source.root.as_fd()),
+            kin: source.kin,
             after_kernel: false,
             uses: Uses::default(),
         }

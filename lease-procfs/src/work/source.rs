@@ -11,9 +11,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, RawDir, openat, statat};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
 
+use super::kin::Kin;
 use super::pass::ScanError;
 use crate::id::Pid;
-use crate::linux::{NoStat, STAT_BYTES};
+use crate::linux::{NoStat, STAT_BYTES, shows_our_numbers};
 use crate::mountinfo::{MountTable, covered, hides_processes};
 use crate::procfs::ProcFs;
 use crate::stat::Stat;
@@ -43,6 +44,8 @@ pub(crate) struct Source {
     pub(super) mounts: Arc<MountTable>,
     /// Who is listed and covered by a mount: what is read there is not about them.
     pub(super) covered: Vec<Pid>,
+    /// What tasks have in common, where it can be asked.
+    pub(super) kin: Option<Kin>,
 }
 
 impl Source {
@@ -65,6 +68,7 @@ impl Source {
                 || (hides_processes(&mounts, proc.root()) && sees_first_anyway(root.as_fd())),
             covered: covered.collect(),
             mounts: Arc::new(MountTable::parse(&mounts, b"")),
+            kin: Kin::of(root.as_fd(), || shows_our_numbers(proc)),
             root,
             pids,
         })

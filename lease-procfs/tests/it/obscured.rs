@@ -133,7 +133,15 @@ fn a_thread_with_other_descriptors_uses_the_path_although_it_has_as_many() {
     if link != Path::new("pid:[4026531836]") {
         return not_run(name, "first-pid-namespace", "threads cannot be compared");
     }
-    let place = Place::new("as-many");
+    a_thread_has_as_many_others("as-many");
+    isolated(name, Space::Pid, || {
+        a_thread_has_as_many_others("as-many-inside");
+        Ok(())
+    });
+}
+
+fn a_thread_has_as_many_others(name: &str) {
+    let place = Place::new(name);
     fs::write(place.join("x"), "").unwrap();
     let target = place.path().to_owned();
     let open = user(move || {
