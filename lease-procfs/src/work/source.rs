@@ -1,7 +1,7 @@
 //! An open `/proc` and who is listed in it.
 //!
-//! A process that ends while it is read may have left its work to a child that was not listed. So
-//! when one ended, the list is read again, and whoever is new in it is read, too.
+//! A process may leave its work to a child that was not listed, and end or go elsewhere before it is
+//! read. So the list is read again, until nobody new is in it.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -20,7 +20,7 @@ use crate::procfs::ProcFs;
 use crate::stat::Stat;
 use crate::sys;
 
-/// How often the list is read again because a process ended.
+/// How often the list is read again.
 const ROUNDS: usize = 8;
 
 /// The most of `mountinfo` that is read; mounts beyond it give no names.
@@ -74,8 +74,8 @@ impl Source {
         })
     }
 
-    /// Visits the processes in `pids`, and whoever was left by one that ended and is not among the
-    /// `known`. Returns who ended when it had to stop looking, for each of them may have left somebody.
+    /// Visits the processes in `pids`, and whoever came since and is not among the `known`. Returns who
+    /// came or ended when it had to stop looking, for each of them may have left somebody.
     pub(super) fn each(
         &self,
         pids: &[Pid],
@@ -92,9 +92,6 @@ impl Source {
                     ended.push(pid);
                 }
             }
-            if ended.is_empty() {
-                break;
-            }
             listed = Listed::Since;
             fresh = list(self.root.as_fd())?;
             fresh.retain(|pid| known.binary_search(pid).is_err());
@@ -104,6 +101,7 @@ impl Source {
             known.extend_from_slice(&fresh);
             known.sort_unstable();
         }
+        ended.append(&mut fresh);
         Ok(ended)
     }
 }

@@ -237,6 +237,32 @@ fn who_vanishes_is_nobody_and_whom_it_left_is_read() {
     assert_eq!(users(&pass, "/w/alloc-7"), ["7777 cwd"]);
 }
 
+// B34
+#[test]
+fn whoever_comes_into_the_list_while_it_is_read_is_read_although_nobody_ended() {
+    let fake = fake("late");
+    for asks_twice in [false, true] {
+        let pass = Pass::new(&fake.proc());
+        assert!(pass.group(lease_procfs::ProcessGroup::new(pid(9))).is_ok());
+        // Its parent runs on, and may have left the path since.
+        fake.process(7_777, 7_000, 7_000, 5);
+        fake.link(7_777, "cwd", "/w/alloc-7");
+        if asks_twice {
+            let links = pass.users_by_link(&target("/w"), &Exclusion::nobody());
+            assert_eq!(links.unwrap().users.len(), 1);
+        }
+        assert_eq!(users(&pass, "/w/alloc-7"), ["7777 cwd"]);
+        std::fs::remove_dir_all(fake.path(7_777, "")).unwrap();
+    }
+    // One that comes between links and mappings.
+    let pass = Pass::new(&fake.proc());
+    let links = pass.users_by_link(&target("/w/alloc-7"), &Exclusion::nobody());
+    assert!(links.unwrap().is_proven_empty());
+    fake.process(7_777, 7_000, 7_000, 5);
+    fake.link(7_777, "cwd", "/w/alloc-7");
+    assert_eq!(users(&pass, "/w/alloc-7"), ["7777 cwd"]);
+}
+
 #[test]
 fn a_proc_that_hides_its_first_process_proves_no_emptiness() {
     let fake = fake("hiding");
