@@ -105,8 +105,12 @@ fn look_at_ourselves(facts: &mut Facts, proc: &ProcFs, process: &ProcessIdentity
     facts.view = now.view;
     facts.pid_namespace = now.pid_namespace;
     facts.time_namespace = now.time_namespace;
-    let number = process.pid;
-    if by_proc && !is_the_kernels(proc.root(), &format!("/{number}/stat")) {
+    let read = match (facts.number, facts.ticks) {
+        (Number::Thread, _) => "status",
+        (_, Ticks::Different) => "stat",
+        (_, _) => return,
+    };
+    if !is_the_kernels(proc.root(), &format!("/{}/{read}", process.pid)) {
         facts.view = View::NotOurs;
     }
 }

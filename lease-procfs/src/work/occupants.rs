@@ -58,7 +58,8 @@ pub struct Occupants {
     /// How many other processes could not be looked into in full. None of their unseen uses is
     /// among `users`.
     pub unreadable: u32,
-    /// How many of them somebody mounted something over, which no right to look can help.
+    /// How many of them somebody mounted something over, or have more mounts than are read, which no right
+    /// to look can help.
     pub obscured: u32,
     /// Whether this `/proc` leaves processes out of its list, so that nobody can count them.
     pub hides: bool,

@@ -405,6 +405,9 @@ impl<'a> Reader<'a> {
                 Ok(self.uses.spaces.len().saturating_sub(1))
             }
             Err(errno) => {
+                if errno == Errno::FBIG {
+                    self.uses.obscured.push(visited.pid);
+                }
                 let seen = refused(errno)?;
                 self.noted(visited.pid, seen)?;
                 Ok(0)
@@ -425,6 +428,10 @@ impl<'a> Reader<'a> {
         let (beside, name) = place(self.root, &mut self.name, visited, b"mountinfo");
         let file = open_below(beside, name, OFlags::empty())?;
         let text = sys::read_whole(&file, MOUNTINFO_BYTES)?;
+        if text.len() >= MOUNTINFO_BYTES {
+            // Where it uses what cannot be told.
+            return Err(Errno::FBIG);
+        }
         Ok(MountTable::parse(&text, root))
     }
 

@@ -23,8 +23,9 @@ use crate::sys;
 /// How often the list is read again.
 const ROUNDS: usize = 8;
 
-/// The most of `mountinfo` that is read; mounts beyond it give no names.
-pub(super) const MOUNTINFO_BYTES: usize = 1 << 20;
+/// The most of `mountinfo` that is read. Of somebody else's it is doubt if there is more; of ours, mounts
+/// beyond it give no names.
+pub(super) const MOUNTINFO_BYTES: usize = 16 << 20;
 
 /// Room for the name of a file of one process.
 const NAME_BYTES: usize = 32;

@@ -229,6 +229,42 @@ fn a_process_with_something_mounted_over_it_is_doubt_for_everybody() {
     });
 }
 
+// B34, B38
+#[test]
+fn a_user_with_more_mounts_than_are_read_is_doubt_for_everybody() {
+    let name = "obscured::a_user_with_more_mounts_than_are_read_is_doubt_for_everybody";
+    isolated(name, Space::Pid, || {
+        let place = Place::new("mounts");
+        let [target, point] = ["alloc-7", "work"].map(|part| place.join(part));
+        for directory in [&target, &point] {
+            fs::create_dir(directory).unwrap();
+        }
+        let deep = (0..12).fold(place.join("deep"), |path, _| path.join("d".repeat(240)));
+        fs::create_dir_all(&deep).unwrap();
+        let inside = |mounts: usize| {
+            user(|| {
+                sys::unshare(UnshareFlags::NEWNS).unwrap();
+                for _ in 0..mounts {
+                    mount_bind(&deep, &deep).unwrap();
+                }
+                mount_bind(&target, &point).unwrap();
+                std::env::set_current_dir(&point).unwrap();
+            })
+        };
+        let many = inside(500);
+        is_told(
+            &target,
+            &format!("occupied: path_in_use {} (cwd)", many.pid),
+        );
+        drop(many);
+        let too_many = inside(4_000);
+        is_told(&target, "unknown: occupancy_hidden");
+        drop(too_many);
+        is_told(&target, "dead: no_such_process");
+        Ok(())
+    });
+}
+
 // B38
 #[test]
 fn the_first_process_of_a_namespace_cannot_tell_by_itself_that_nobody_is_hidden() {

@@ -66,6 +66,12 @@ fn another_process_mounted_over_the_holder_is_no_death() {
             ["unknown: proc_not_ours", "unknown: proc_not_ours"]
         );
         unmount(format!("{point}/stat"), UnmountFlags::DETACH).unwrap();
+        // Nor is one that calls the process a thread of another.
+        let lines = format!("Tgid:\t1\nPid:\t{}\n", holder.pid());
+        std::fs::write(stat.join("status"), lines).unwrap();
+        mount_bind(stat.join("status"), format!("{point}/status")).unwrap();
+        assert_eq!(judged(&kernels, &records)[2], "unknown: proc_not_ours");
+        unmount(format!("{point}/status"), UnmountFlags::DETACH).unwrap();
         Ok(())
     });
 }
