@@ -54,9 +54,20 @@ impl Deadline {
         Self(nanos_of(ClockId::Monotonic).saturating_add(nanos))
     }
 
-    /// Returns what is left of it, at least nothing.
+    /// Tells whether nothing is left of it.
+    pub(crate) fn is_over(self) -> bool {
+        self.left().is_zero()
+    }
+
+    fn left(self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(nanos_of(ClockId::Monotonic)))
+    }
+
+    /// Returns what is left of it, at least nothing and at most a day: before Linux 5.11 no wait takes
+    /// more milliseconds than 31 bits count.
     pub(crate) fn rest(self) -> Timespec {
-        let rest = Duration::from_nanos(self.0.saturating_sub(nanos_of(ClockId::Monotonic)));
+        const DAY: Duration = Duration::from_secs(86_400);
+        let rest = self.left().min(DAY);
         Timespec {
             tv_sec: rest.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: rest.subsec_nanos().into(),

@@ -81,7 +81,9 @@
 //! take one system call when they are empty; paths take one [`Pass`] over `/proc` for any number of
 //! questions, and know the path by every name it is mounted under, in other mount namespaces as
 //! well. What it cannot see: a process outside of this pid namespace, one in another group that uses
-//! nothing in the path, and, unless root looks, other users' processes, which are counted.
+//! nothing in the path, and, unless root looks, other users' processes, which are counted. Nor does
+//! `/proc` show what is on its way between two processes, what only `io_uring` has open, and where a
+//! file lies that was opened through a mount that was taken away since or is another namespace's.
 //!
 //! # What is where
 //!

@@ -139,8 +139,9 @@ impl DeathWatch {
                 // There may be more than one look has room for.
                 deaths.extend(self.wait(Some(Duration::ZERO))?);
             }
-            // Else another thread was quicker.
-            if is_woken || !deaths.is_empty() || keys.is_empty() {
+            let is_over = keys.is_empty() && deadline.is_some_and(Deadline::is_over);
+            // Else another thread was quicker, or a part of a long time is over.
+            if is_woken || !deaths.is_empty() || is_over {
                 return Ok(deaths);
             }
         }

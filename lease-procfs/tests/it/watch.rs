@@ -600,6 +600,37 @@ fn a_kept_process_is_polled_like_any_descriptor() {
     let _file = kept.as_fd();
 }
 
+#[test]
+fn a_wait_of_many_days_is_ended_by_a_call() {
+    let deaths = DeathWatch::new(&ProcFs::system()).unwrap();
+    for days in [60, u64::MAX / 86_400] {
+        deaths.wake().unwrap();
+        let time = Duration::from_secs(days * 86_400);
+        assert!(deaths.wait(Some(time)).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn many_days_are_waited_for_without_what_only_newer_kernels_have() {
+    let name = "watch::many_days_are_waited_for_without_what_only_newer_kernels_have";
+    let waited = std::process::Command::new("strace")
+        .args(["-f", "-o", "/dev/null"])
+        .args(["-e", "inject=epoll_pwait2:error=ENOSYS"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "watch::a_wait_of_many_days_is_ended_by_a_call"])
+        .output();
+    let waited = match waited {
+        Ok(waited) => waited,
+        Err(error) => return not_run(name, "strace", &error.to_string()),
+    };
+    let words = String::from_utf8_lossy(&waited.stderr);
+    if words.contains("strace: ") {
+        return not_run(name, "strace", words.lines().last().unwrap_or("refused"));
+    }
+    let told = String::from_utf8_lossy(&waited.stdout);
+    assert!(told.contains("1 passed"), "{told}\n{words}");
+}
+
 // fault B06
 #[test]
 fn a_descriptor_that_somebody_closed_is_no_death() {
