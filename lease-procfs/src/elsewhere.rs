@@ -7,12 +7,8 @@ use crate::identity::ProcessIdentity;
 use crate::procfs::{Kernel, ProcFs};
 use crate::stat::Stat;
 
-pub(crate) const fn detect() -> Kernel {
-    Kernel {
-        pidfd: false,
-        pidfs: false,
-        namespace_ids: false,
-    }
+pub(crate) const fn detect() -> Option<Kernel> {
+    None
 }
 
 pub(crate) fn place(_proc: &ProcFs, _process: &ProcessIdentity) -> Facts {

@@ -37,18 +37,20 @@ const PATH_BYTES: usize = 128;
 /// The most of `mountinfo` that is read; a longer table leaves the boot id untrusted.
 const MOUNTINFO_BYTES: usize = 4 << 20;
 
-pub(crate) fn detect() -> Kernel {
+/// Returns `None` if there was no descriptor or memory to find it out with.
+pub(crate) fn detect() -> Option<Kernel> {
     // Finding this process is what makes "not found" mean something for others.
     let own = own_pid().map(sys::open_pidfd);
     let (pidfd, pidfs) = match own {
         Some(Ok(pidfd)) => (true, sys::is_pidfs(pidfd.as_fd())),
+        Some(Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => return None,
         Some(Err(_)) | None => (false, false),
     };
-    Kernel {
+    Some(Kernel {
         pidfd,
         pidfs,
         namespace_ids: true,
-    }
+    })
 }
 
 pub(crate) fn read_own(root: &Path, kernel: Kernel) -> Own {

@@ -29,10 +29,19 @@ pub struct Kernel {
 
 impl Kernel {
     /// Asks the running kernel, by looking this process up.
+    ///
+    /// Where no descriptor is left to look with, no pidfd is relied on.
     #[must_use]
     pub fn detect() -> Self {
-        system::detect()
+        system::detect().unwrap_or(Self::UNSEEN)
     }
+
+    /// What is relied on where nobody could look.
+    const UNSEEN: Self = Self {
+        pidfd: false,
+        pidfs: false,
+        namespace_ids: cfg!(target_os = "linux"),
+    };
 
     /// Goes without `pidfd_open`, and so without pidfs.
     #[must_use]
@@ -71,7 +80,8 @@ pub struct ProcFs {
 #[derive(Debug)]
 struct Inner {
     root: PathBuf,
-    kernel: Kernel,
+    /// `None` where no descriptor was left to look with. Then it is looked at each time.
+    kernel: Option<Kernel>,
     #[cfg(target_os = "linux")]
     own: Own,
 }
@@ -83,19 +93,22 @@ impl ProcFs {
     /// it can be read.
     #[must_use]
     pub fn system() -> Self {
-        Self::at("/proc", Kernel::detect())
+        Self::of("/proc".into(), system::detect())
     }
 
     /// Looks at a `/proc` that is mounted elsewhere, or goes without something the kernel has.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>, kernel: Kernel) -> Self {
-        let root = root.into();
+        Self::of(root.into(), Some(kernel))
+    }
+
+    fn of(root: PathBuf, kernel: Option<Kernel>) -> Self {
         // Mount points are listed by their real path.
         let root = root.canonicalize().unwrap_or(root);
         Self {
             inner: Arc::new(Inner {
                 #[cfg(target_os = "linux")]
-                own: system::read_own(&root, kernel),
+                own: system::read_own(&root, kernel.unwrap_or(Kernel::UNSEEN)),
                 root,
                 kernel,
             }),
@@ -111,7 +124,7 @@ impl ProcFs {
     /// Returns what the kernel can do.
     #[must_use]
     pub fn kernel(&self) -> Kernel {
-        self.inner.kernel
+        self.inner.kernel.unwrap_or_else(Kernel::detect)
     }
 
     /// Hands what this process knows of itself to `use_it`, and reads it anew in a forked child and where
@@ -149,6 +162,6 @@ impl ProcFs {
     /// Reads what this process knows of itself anew.
     #[cfg(target_os = "linux")]
     pub(crate) fn read_own(&self) -> Own {
-        system::read_own(&self.inner.root, self.inner.kernel)
+        system::read_own(&self.inner.root, self.kernel())
     }
 }

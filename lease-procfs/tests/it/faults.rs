@@ -272,10 +272,11 @@ fn what_cannot_be_read_for_a_while_is_read_later() {
         let kernel = Kernel::detect();
         let taken = crate::rig::take_every_descriptor();
         // Made at a bad moment, and kept for as long as the program runs.
-        let proc = ProcFs::at("/proc", kernel);
+        let proc = ProcFs::system();
         assert!(judge(&proc, &record).starts_with("unknown"));
         ProcessIdentity::own(&proc).unwrap_err();
         drop(taken);
+        assert_eq!(proc.kernel(), kernel);
         assert!(judge(&proc, &record).starts_with("alive"));
         ProcessIdentity::own(&proc).unwrap();
         holder.kill();
