@@ -250,17 +250,18 @@ impl<H: Holder> AcquireFuture<H> {
                     rounds = rounds.saturating_sub(1);
                     this.ask(end);
                 }
-                Step::Wait(pending) if this.session.is_gone() => {
-                    // The disconnect may have come before this was sent, and then the authority keeps it.
-                    drop(pending);
-                    *end = this.give_up(AcquireError::SessionGone);
-                }
                 Step::Wait(mut pending) => match pending.as_mut().poll(cx) {
                     // Looked at where it is: the copy of an answer is not free.
                     Poll::Ready(Ok(Outcome::Granted(ref grant, ref change))) => {
                         this.granted(grant, change, end);
                     }
                     Poll::Ready(answer) => this.take(answer, end),
+                    Poll::Pending if this.session.is_gone() => {
+                        // The disconnect may have come before this was sent, also by this very poll. Then the
+                        // authority keeps it.
+                        drop(pending);
+                        *end = this.give_up(AcquireError::SessionGone);
+                    }
                     Poll::Pending => {
                         this.step = Step::Wait(pending);
                         return;

@@ -2,6 +2,7 @@
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 
 use lease_async::{
     AcquireError, AsyncHolderLiveness, Authority, AuthorityError, Call, Events, LeaseGuard,
@@ -27,8 +28,8 @@ fn slow() -> Rig_ {
 fn drop_after<F: Future>(times: usize, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     (0..times).find_map(|_| match poll(future.as_mut()) {
-        std::task::Poll::Ready(output) => Some(output),
-        std::task::Poll::Pending => None,
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     })
 }
 
@@ -237,7 +238,7 @@ async fn a_re_entry_during_a_release_gets_a_lease_that_lasts() {
         }
         let mut polls = 0;
         let again = loop {
-            if let std::task::Poll::Ready(again) = poll(again.as_mut()) {
+            if let Poll::Ready(again) = poll(again.as_mut()) {
                 break again.unwrap();
             }
             polls += 1;
@@ -413,4 +414,38 @@ async fn an_authority_stays_shut_though_nobody_waits_for_it() {
         // Whoever shuts it again hears how it ended.
         assert_eq!(rig.memory.shutdown(TTL).await.held, 0);
     }
+}
+
+/// The session goes while a holder is looked at for its request.
+struct LooksAway(Arc<Mutex<Option<Session>>>);
+
+#[async_trait::async_trait]
+impl AsyncHolderLiveness<SessionHolder> for LooksAway {
+    async fn observe(&self, _question: &Question<SessionHolder>) -> Verdict {
+        let session = self.0.lock().unwrap().take();
+        drop(session);
+        Verdict::Alive(Evidence::new("runs"))
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_session_goes_while_a_holder_is_looked_at_waits_no_more() {
+    let leaves = Arc::new(Mutex::new(None));
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let liveness = LooksAway(Arc::clone(&leaves));
+    let memory = Memory::builder().clock(clock).async_liveness(liveness);
+    let memory = memory.build().unwrap();
+    let policy = LeasePolicy::hosted_session(TTL).unwrap();
+    let leases = Leases::with_policy(memory.clone(), policy).unwrap();
+    let (holder, other) = (leases.connect("a").unwrap(), leases.connect("b").unwrap());
+    let _held = ask(&holder).await.unwrap();
+    let mut request = pin!(other.acquire(KEY).forever().into_future());
+    *leaves.lock().unwrap() = Some(other);
+    // The poll that sends it is the last one: nobody wakes it again.
+    let gone = poll(request.as_mut());
+    assert!(
+        matches!(gone, Poll::Ready(Err(AcquireError::SessionGone))),
+        "{gone:?}"
+    );
+    assert_eq!(memory.waiting(), 0);
 }
