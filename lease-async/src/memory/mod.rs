@@ -362,6 +362,9 @@ impl<H: Holder> Inner<H> {
         }
         // Last, and one by one: with a waker anything may go.
         apart(|| drop(parting.alarm));
+        for alarm in parting.disarmed {
+            apart(|| drop(alarm));
+        }
         for waker in parting.discarded {
             apart(|| drop(waker));
         }

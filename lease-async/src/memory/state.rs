@@ -29,6 +29,8 @@ pub(super) struct State<H: Holder> {
     /// The spans of those that were just served.
     served: Vec<Span>,
     alarm: Option<(Moment, Alarm)>,
+    /// Alarms that are not needed any more, to drop outside the lock.
+    disarmed: Vec<(Moment, Alarm)>,
     /// Who rings it, once it was armed.
     bell: Option<Waker>,
     /// Somebody was queued or served, or left.
@@ -103,8 +105,10 @@ pub(super) struct Parting {
     pub(super) wakers: Wakers,
     pub(super) discarded: Vec<Waker>,
     pub(super) served: Vec<Span>,
-    /// Dropped outside: disarming may drop a waker, and that anything.
+    /// Dropped outside: disarming may drop a waker, and that anything. Mostly there is one at most, which takes no
+    /// memory.
     pub(super) alarm: Option<(Moment, Alarm)>,
+    pub(super) disarmed: Vec<(Moment, Alarm)>,
     pub(super) drained: bool,
     /// Who waits, or for whom, has changed.
     pub(super) look: bool,
@@ -152,6 +156,7 @@ impl<H: Holder> State<H> {
             causes: Causes::new(),
             served: Vec::new(),
             alarm: None,
+            disarmed: Vec::new(),
             bell: None,
             moved: false,
             turned_away: Wakers::default(),
@@ -180,9 +185,9 @@ impl<H: Holder> State<H> {
         self.moved = true;
         self.causes.add(waiter, resource);
         let armed = self.arm(inner);
-        armed
-            .map(drop)
-            .map_err(|error| AuthorityError::Unreachable(error.into()))
+        let before = armed.map_err(|error| AuthorityError::Unreachable(error.into()))?;
+        self.disarmed.extend(before);
+        Ok(())
     }
 
     /// Takes a request back that could not be queued.
@@ -302,6 +307,7 @@ impl<H: Holder> State<H> {
             discarded: core::mem::take(&mut self.discarded),
             served: core::mem::take(&mut self.served),
             alarm,
+            disarmed: core::mem::take(&mut self.disarmed),
             drained: self.stage == Stage::Shut && self.registry.held() == 0,
             look: moved && proof,
         }
@@ -313,6 +319,7 @@ impl<H: Holder> State<H> {
             && self.places.len() == 0
             && !self.moved
             && self.alarm.is_none()
+            && self.disarmed.is_empty()
             && self.turned_away.is_empty()
             && self.discarded.is_empty()
             && self.registry.waiting() == 0
@@ -407,6 +414,6 @@ impl<H: Holder> Wake for Bell<H> {
 impl<H: Holder> State<H> {
     /// The alarm has rung; a new one is set for what comes next.
     fn rung(&mut self) {
-        self.alarm = None;
+        self.disarmed.extend(self.alarm.take());
     }
 }

@@ -1,13 +1,19 @@
 //! Waiting: in order, for as long as it was said, and leaving nothing behind.
 
+use core::task::Waker;
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
-use lease_async::{AcquireError, LeaseGuard, Moment};
-use lease_core::{Code, Refusal};
+use lease_async::{
+    AcquireError, Alarm, AlarmClock, AlarmError, LeaseGuard, ManualClock, Memory, Moment,
+};
+use lease_core::{Clock, Code, Refusal};
 use tokio_util::sync::CancellationToken;
 
-use crate::rig::{KEY, Random, Rig, T0, TTL, ask, generation, poll};
+use crate::rig::{KEY, Random, Rig, SOON, T0, TTL, ask, generation, poll};
 
 // fault B15
 #[tokio::test]
@@ -270,6 +276,69 @@ async fn only_a_wait_with_an_end_takes_an_alarm_and_only_one() {
     drop(requests);
     assert_eq!(rig.clock.armed(), 0);
     drop(held);
+}
+
+/// A clock that looks at the authority whenever it disarms.
+#[derive(Clone, Debug)]
+struct Curious {
+    clock: ManualClock,
+    memory: Arc<Mutex<Option<Memory>>>,
+    /// How often it saw it.
+    looks: Arc<AtomicUsize>,
+}
+
+impl Clock for Curious {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+}
+
+impl AlarmClock for Curious {
+    fn arm(&self, at: Moment, waker: Waker) -> Result<Alarm, AlarmError> {
+        let (alarm, this) = (self.clock.arm(at, waker)?, self.clone());
+        Ok(Alarm::new(move || {
+            drop(alarm);
+            let Some(memory) = this.memory.lock().unwrap().clone() else {
+                return;
+            };
+            // In another thread: this one would wait for itself, and nothing would bound that.
+            let (told, seen) = mpsc::channel();
+            thread::spawn(move || told.send(memory.waiting()));
+            seen.recv_timeout(SOON)
+                .expect("the authority is not locked");
+            this.looks.fetch_add(1, Ordering::SeqCst);
+        }))
+    }
+}
+
+#[tokio::test]
+async fn an_alarm_is_disarmed_while_the_authority_is_not_locked() {
+    let clock = Curious {
+        clock: ManualClock::new(Moment::from_millis(T0)),
+        memory: Arc::default(),
+        looks: Arc::default(),
+    };
+    let looks = || clock.looks.load(Ordering::SeqCst);
+    let rig = Rig::on(clock.clone());
+    *clock.memory.lock().unwrap() = Some(rig.memory.clone());
+    let (one, other) = (rig.connect("a"), rig.connect("b"));
+    let held = ask(&one).await.unwrap();
+    let mut last = Box::pin(other.acquire(KEY).within(TTL / 2).into_future());
+    assert!(poll(last.as_mut()).is_pending());
+    assert_eq!(looks(), 0);
+    // It is to ring earlier now.
+    let mut first = Box::pin(other.acquire(KEY).within(TTL / 4).into_future());
+    assert!(poll(first.as_mut()).is_pending());
+    assert_eq!(looks(), 1);
+    // It rings, and another one is armed.
+    clock.clock.advance(TTL / 4);
+    assert!(poll(first.as_mut()).is_ready());
+    assert_eq!((looks(), clock.clock.armed()), (2, 1));
+    // Nobody waits any more.
+    drop(last);
+    assert_eq!((looks(), clock.clock.armed()), (3, 0));
+    drop(held);
+    *clock.memory.lock().unwrap() = None;
 }
 
 #[tokio::test]
