@@ -15,11 +15,16 @@ pub(crate) fn apart<T>(act: impl FnOnce() -> T) {
     drop(catch_unwind(AssertUnwindSafe(act)));
 }
 
-/// Waits for what others wrote. `None` if that panics.
+/// Waits for what others wrote. `None` if that panics; what panics only when it goes has its outcome.
 pub(crate) async fn outcome<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        caught(|| future.as_mut().poll(cx)).map_or(Poll::Ready(None), |poll| poll.map(Some))
+    let mut future = pin!(Some(future));
+    let outcome = poll_fn(|cx| match future.as_mut().as_pin_mut() {
+        Some(running) => {
+            caught(|| running.poll(cx)).map_or(Poll::Ready(None), |poll| poll.map(Some))
+        }
+        None => Poll::Ready(None),
     })
-    .await
+    .await;
+    apart(|| future.set(None));
+    outcome
 }

@@ -433,7 +433,8 @@ impl Causes {
         if is_off() {
             return;
         }
-        let span = Span::current();
+        // The request is in line already, and is not to be left there by a panic.
+        let span = made(Span::current);
         if let Some(resource) = resource.filter(|_| !span.is_disabled()) {
             self.0.insert(waiter, (resource.clone(), span));
         }
@@ -460,6 +461,6 @@ impl Causes {
         };
         let mut causes = self.0.values();
         let cause = causes.find(|(resource, _)| is_asked(resource));
-        cause.map_or_else(Span::none, |(_, span)| span.clone())
+        cause.map_or_else(Span::none, |(_, span)| made(|| span.clone()))
     }
 }

@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::Waker;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,6 +14,9 @@ use lease_async::{
 };
 use lease_core::{Clock as _, Code, Evidence, HolderLiveness, Question, Refusal, Verdict};
 use tokio::time::timeout;
+use tracing::Subscriber;
+use tracing::span::Id;
+use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 
 use crate::rig::{KEY, SOON, T0, ask};
 
@@ -104,7 +108,7 @@ async fn looked_twice(memory: &Memory, looks: &mpsc::Receiver<()>) {
 /// Looks at the authority while it looks at a holder, and says in which thread.
 struct Looks {
     memory: Arc<Mutex<Option<Memory>>>,
-    told: mpsc::Sender<std::thread::ThreadId>,
+    told: mpsc::Sender<ThreadId>,
 }
 
 impl HolderLiveness<SessionHolder> for Looks {
@@ -232,6 +236,34 @@ async fn a_look_that_panics_is_made_again_at_the_beat() {
         assert_ne!(count, 1, "as planned");
         Box::pin(async move { dies(count) })
     }
+    assert!(served_at_the_beat(Memory::builder(), look).await);
+}
+
+/// Panics in a thread of the library, where a span is entered for the second time.
+struct Onlooker {
+    home: ThreadId,
+    entered: AtomicUsize,
+}
+
+impl<S: Subscriber> Layer<S> for Onlooker {
+    fn on_enter(&self, _: &Id, _: layer::Context<'_, S>) {
+        let is_home = std::thread::current().id() == self.home;
+        if !is_home {
+            assert_ne!(self.entered.fetch_add(1, Ordering::SeqCst), 1, "as planned");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_after_a_look_costs_nobody_the_next_one() {
+    let onlooker = Onlooker {
+        home: std::thread::current().id(),
+        entered: AtomicUsize::new(0),
+    };
+    let told = tracing_subscriber::registry().with(onlooker);
+    let _told = tracing::subscriber::set_default(told);
+    // The first one to enter is the look, and the second one what goes with its end.
+    let look = |count| -> BoxFuture<Verdict> { Box::pin(async move { dies(count) }) };
     assert!(served_at_the_beat(Memory::builder(), look).await);
 }
 
