@@ -383,7 +383,9 @@ impl<H: Holder> Tap<H> for Table<H> {
         let idle: Vec<_> = table.order.rooms.seats().filter(idle).cloned().collect();
         let gone: Vec<_> = idle.iter().map(|hold| table.order.remove(hold)).collect();
         drop(table);
-        drop(gone);
+        for (_hold, told) in gone {
+            wake(told);
+        }
         for hold in idle {
             if let Some(watch) = hold.front().watch.get() {
                 watch.ended(&hold, Closed::Unseen);
