@@ -40,16 +40,19 @@ pub enum OpenError {
         /// Where it is mounted.
         path: PathBuf,
     },
-    /// The path cannot be resolved, or is not one for its purpose.
+    /// The path cannot be resolved, or is none of a file, or is a
+    /// [`lock_path`](crate::LockOptions::lock_path) that would be written over the database. Retry: with another
+    /// path, or after the cause is gone.
     #[error("path {path:?} cannot be used")]
     Path {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// What the system said, or what is wrong with it.
         #[source]
         source: io::Error,
     },
-    /// The database has several names, and each would have a lock of its own.
+    /// The database has several names, and each would have a lock of its own. Retry: with one name, or with a
+    /// [`lock_path`](crate::LockOptions::lock_path) that is the same file for everybody.
     #[error("database {path:?} has {links} hard links")]
     SeveralNames {
         /// One of them.
@@ -156,6 +159,9 @@ pub enum NotAMutex {
     /// It may only be read, and a reader cannot take the lock.
     #[error("read-only")]
     ReadOnly,
+    /// What lies where SQLite has its journal is a directory, link, pipe, socket or device.
+    #[error("its journal is not a regular file")]
+    Journal,
     /// It keeps being replaced.
     #[error("replaced again and again")]
     Replaced,

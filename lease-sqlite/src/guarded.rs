@@ -525,9 +525,9 @@ fn path_of(connection: &Connection) -> Result<PathBuf, OpenError> {
         });
     };
     // What is attached later has the mode that was set without a name.
-    let names = files.iter().map(|(name, _)| Some(&**name));
-    for name in std::iter::once(None).chain(names) {
-        refuse_exclusive(connection, name).map_err(|error| unguarded(database, error))?;
+    refuse_exclusive(connection, None).map_err(|error| unguarded(database, error))?;
+    for (name, file) in &files {
+        refuse_exclusive(connection, Some(name)).map_err(|error| unguarded(file, error))?;
     }
     Ok(database.clone())
 }

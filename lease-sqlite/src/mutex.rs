@@ -89,9 +89,9 @@ impl MutexFile {
         likely: Option<Number>,
     ) -> Result<Option<Self>, AcquireError> {
         // SQLite opens it if it is there, and would wait for the other end of a pipe, for ever.
-        let journal = path::journal(path);
-        if let Ok(Some((_, Kind::Directory | Kind::Other))) = files::identify(&journal) {
-            return Err(not_a_mutex(&journal, NotAMutex::NotARegularFile));
+        let journal = files::identify(&path::journal(path));
+        if let Ok(Some((_, Kind::Directory | Kind::Other))) = journal {
+            return Err(not_a_mutex(path, NotAMutex::Journal));
         }
         let connection = match connect(path, OpenFlags::empty()) {
             Ok(connection) => connection,

@@ -50,10 +50,11 @@ impl Paths {
         let paths = Self::of_record(canonical(directory)?.join(name))?;
         match resolve(database) {
             Ok((database, _)) if database == paths.record || database == paths.mutex => {
-                Err(no_name(lock))
+                let why = io::Error::new(io::ErrorKind::InvalidInput, IS_DATABASE);
+                Err(unusable(lock, why))
             }
             // What cannot be resolved is none of ours.
-            _ => Ok(paths),
+            Ok(_) | Err(_) => Ok(paths),
         }
     }
 
@@ -81,6 +82,9 @@ impl Paths {
         self.record.parent().unwrap_or_else(|| Path::new("/"))
     }
 }
+
+/// What is wrong with a lock path whose files would be written over the database.
+const IS_DATABASE: &str = "its record or its mutex would be the database";
 
 /// Returns where SQLite has the journal of a mutex.
 pub(crate) fn journal(mutex: &Path) -> PathBuf {

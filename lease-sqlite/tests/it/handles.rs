@@ -200,6 +200,9 @@ fn a_lock_path_that_is_the_database_is_refused_and_the_database_stays_as_it_is()
             let options = LockOptions::new().lock_path(place.directory.join(lock_path));
             let error = options.open(place.directory.join(database)).unwrap_err();
             assert!(matches!(error, OpenError::Path { .. }), "{error}");
+            let why = std::error::Error::source(&error).map(ToString::to_string);
+            let expected = "its record or its mutex would be the database";
+            assert_eq!(why.as_deref(), Some(expected));
         }
         assert_eq!(fs::read(place.database()).unwrap(), content);
         assert_eq!(place.names(), ["app.db", "link", "own.mutex"]);

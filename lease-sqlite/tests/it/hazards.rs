@@ -323,7 +323,6 @@ fn a_link_at_any_path_of_ours_is_an_error_and_its_target_stays_as_it_is() {
     }
 }
 
-// fault B44
 #[test]
 fn a_pipe_at_any_path_of_ours_is_waited_for_by_nobody() {
     for suffix in ["", ".mutex", ".mutex-journal", ".mutex-wal"] {
@@ -347,7 +346,7 @@ fn a_pipe_at_any_path_of_ours_is_waited_for_by_nobody() {
             let told = writer.does("acquire 0");
             assert!(!told.starts_with("granted"), "{suffix}: {told}");
             if suffix.ends_with("journal") {
-                let expected = "journal\" cannot be a mutex: not a regular file";
+                let expected = ".mutex\" cannot be a mutex: its journal is not a regular file";
                 assert!(told.ends_with(expected), "{told}");
             }
             fs::remove_file(path).unwrap();
