@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use lease_async::{
     AcquireError, AcquireFuture, Authority, EventSource, Events, LeaseGuard, Leases, ManualClock,
-    Memory, Moment, Reply, Session, SessionHolder, Standing,
+    Memory, Moment, ReleaseError, Released, Reply, Session, SessionHolder, Standing,
 };
 use lease_core::{Action, By, Call, Disposition, Outcome};
 
@@ -321,26 +321,54 @@ async fn a_request_behind_a_release_that_is_dropped_gets_a_lease_that_lasts() {
     }
 }
 
+/// A release that was not sent yet, and a request that stands behind it.
+struct StoodBehind<R> {
+    rig: crate::rig::Rig<ManualClock>,
+    session: Session,
+    release: Pin<Box<R>>,
+    again: Pin<Box<AcquireFuture<SessionHolder>>>,
+    /// How often the request was woken since it stands there.
+    counts: Arc<Counts>,
+}
+
+async fn stood_behind()
+-> StoodBehind<impl Future<Output = Result<Released, ReleaseError<SessionHolder>>>> {
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let rig = crate::rig::Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap());
+    let session = rig.connect("a");
+    let guard = ask(&session).await.unwrap();
+    let mut again = Box::pin(session.acquire(KEY).forever().into_future());
+    for _ in 0..2 {
+        assert!(poll(again.as_mut()).is_pending());
+    }
+    let mut release = Box::pin(guard.release());
+    assert!(poll(release.as_mut()).is_pending());
+    let counts = Arc::new(Counts::default());
+    let waker = Waker::from(Arc::clone(&counts));
+    let mut context = Context::from_waker(&waker);
+    assert!(again.as_mut().poll(&mut context).is_pending());
+    assert_eq!(counts.get(), 0);
+    StoodBehind {
+        rig,
+        session,
+        release,
+        again,
+        counts,
+    }
+}
+
 #[tokio::test]
 async fn who_stands_behind_a_release_that_is_dropped_is_woken() {
     // The release was not sent yet; or it was decided and its receipt was heard, but not its answer.
     for (sent, session_goes) in [(false, false), (true, false), (false, true), (true, true)] {
-        let clock = ManualClock::new(Moment::from_millis(T0));
-        let rig = crate::rig::Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap());
-        let mut session = Some(rig.connect("a"));
-        let guard = ask(session.as_ref().unwrap()).await.unwrap();
-        let request = session.as_ref().unwrap().acquire(KEY).forever();
-        let mut again = Box::pin(request.into_future());
-        for _ in 0..2 {
-            assert!(poll(again.as_mut()).is_pending());
-        }
-        let mut release = Box::pin(guard.release());
-        assert!(poll(release.as_mut()).is_pending());
-        let counts = Arc::new(Counts::default());
-        let waker = Waker::from(Arc::clone(&counts));
-        let mut context = Context::from_waker(&waker);
-        assert!(again.as_mut().poll(&mut context).is_pending());
-        assert_eq!(counts.get(), 0);
+        let StoodBehind {
+            rig,
+            session,
+            mut release,
+            again,
+            counts,
+        } = stood_behind().await;
+        let mut session = Some(session);
         if sent {
             assert!(poll(release.as_mut()).is_pending());
         }
@@ -365,22 +393,14 @@ async fn who_stands_behind_a_release_that_is_dropped_is_woken() {
 async fn who_stands_behind_a_release_goes_on_when_the_lease_ends_without_its_answer() {
     // Its receipt was heard, or the session goes.
     for session_goes in [false, true] {
-        let clock = ManualClock::new(Moment::from_millis(T0));
-        let rig = crate::rig::Rig::over(clock, |memory| Leases::new(Slow(memory)).unwrap());
-        let mut session = Some(rig.connect("a"));
-        let guard = ask(session.as_ref().unwrap()).await.unwrap();
-        let request = session.as_ref().unwrap().acquire(KEY).forever();
-        let mut again = Box::pin(request.into_future());
-        for _ in 0..2 {
-            assert!(poll(again.as_mut()).is_pending());
-        }
-        let mut release = Box::pin(guard.release());
-        assert!(poll(release.as_mut()).is_pending());
-        let counts = Arc::new(Counts::default());
-        let waker = Waker::from(Arc::clone(&counts));
-        let mut context = Context::from_waker(&waker);
-        assert!(again.as_mut().poll(&mut context).is_pending());
-        assert_eq!(counts.get(), 0);
+        let StoodBehind {
+            rig,
+            session,
+            mut release,
+            again,
+            counts,
+        } = stood_behind().await;
+        let mut session = Some(session);
         if session_goes {
             session = None;
         } else {
