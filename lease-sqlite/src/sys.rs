@@ -293,6 +293,7 @@ impl SqliteDescriptor {
                 return Ok(true);
             }
         }
+        self.number.set(NOBODYS);
         Ok(false)
     }
 
@@ -309,9 +310,9 @@ impl SqliteDescriptor {
     }
 
     fn borrow_unseen(&self) -> Option<BorrowedFd<'_>> {
+        let number = self.number.get();
         // SAFETY: the number is not -1. Should SQLite have closed it, a look at it fails or shows another
         // file, and the borrow ends there. The borrow never outlives the call that it is used in.
-        let number = self.number.get();
         (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
     }
 
