@@ -114,7 +114,8 @@ pub trait Authority: Send + Sync + 'static {
     /// Returns the receipts from now on.
     fn events(&self) -> Events<Self::Holder>;
 
-    /// Grants nothing any more, and waits up to `within` until nothing is held.
+    /// Grants nothing any more, and waits up to `within` until nothing is held. What is over by its term meanwhile
+    /// is not held.
     ///
     /// # Cancel safety
     ///
