@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use lease_async::{
-    Acquire, AcquireFuture, LeaseGuard, LeasePolicy, Leases, Memory, Session, SystemClock,
+    Acquire, AcquireFuture, LeaseGuard, LeasePolicy, Leases, Memory, Moment, Session,
+    SessionHolder, SystemClock,
 };
-use lease_async::{Moment, SessionHolder};
 use lease_core::{Clock as _, Disposition};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
