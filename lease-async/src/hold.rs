@@ -298,10 +298,8 @@ impl<H: Holder> Hold<H> {
             return;
         }
         self.warned.store(false, Ordering::Relaxed);
-        if state.expires < before && state.token.is_some() {
-            let old = self.arm(&mut state);
-            drop(state);
-            drop(old);
+        if state.expires < before {
+            self.count_on(state);
         }
     }
 
@@ -451,7 +449,7 @@ impl<H: Holder> Hold<H> {
         }
     }
 
-    /// The term counts again: if somebody waits for the loss, that rings.
+    /// The term counts again, or ends earlier: if somebody waits for the loss, that rings.
     fn count_on(self: &Arc<Self>, mut state: MutexGuard<'_, HoldState>) {
         if state.token.is_some() && state.lost.is_none() {
             let old = self.arm(&mut state);
