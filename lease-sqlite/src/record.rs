@@ -76,7 +76,9 @@ pub(crate) fn by_json(bytes: &[u8], size: u64) -> Content {
         Err(Unparsed::Ambiguous) if size == record_size && is_torn(bytes) => {
             return Content::Current(None);
         }
-        Err(_) => return Content::Unrecognised,
+        Err(Unparsed::NotJson | Unparsed::Beyond | Unparsed::Ambiguous) => {
+            return Content::Unrecognised;
+        }
     };
     let Value::Object(fields) = value else {
         return Content::Unrecognised;
