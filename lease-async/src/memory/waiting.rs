@@ -9,6 +9,7 @@ use lease_core::{Holder, Outcome, WaiterId};
 use super::places::Look;
 use super::{How, Inner};
 use crate::authority::AuthorityError;
+use crate::caught::apart;
 
 /// Waits for the answer to a queued request. Dropping it takes the request back.
 pub(super) struct Waiting<H: Holder> {
@@ -67,7 +68,8 @@ impl<H: Holder> Drop for Waiting<H> {
                 state.forget(waiter, turn);
                 state.causes.remove(waiter)
             });
-            drop(cause);
+            // The last of its span, maybe, and then its subscriber runs.
+            apart(|| drop(cause));
         }
     }
 }

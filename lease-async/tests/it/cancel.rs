@@ -6,13 +6,13 @@ use std::task::Poll;
 
 use lease_async::{
     AcquireError, AsyncHolderLiveness, Authority, AuthorityError, Call, Events, LeaseGuard,
-    LeasePolicy, Leases, ManualClock, Memory, Moment, Outcome, Reply, ResourceKey, Session,
-    SessionHolder, Standing, Wait,
+    LeasePolicy, Leases, ManualClock, Memory, Moment, Outcome, Reply, Session, SessionHolder,
+    Standing,
 };
-use lease_core::{Action, Code, Disposition, Evidence, OperationKind, Question, Verdict};
+use lease_core::{Code, Disposition, Evidence, OperationKind, Question, Verdict};
 
 use crate::passing_on::passes_on;
-use crate::rig::{KEY, Rig, Slow, T0, TTL, ask, generation, poll};
+use crate::rig::{KEY, Rig, Slow, T0, TTL, ask, bare_request, generation, poll};
 
 /// More polls than any future here needs.
 const POLLS: usize = 20;
@@ -312,18 +312,6 @@ async fn a_grant_that_comes_after_the_disconnect_is_given_back() {
     assert!(matches!(gone, AcquireError::SessionGone), "{gone:?}");
     assert_eq!(rig.codes(), [(Code::Created, 1), (Code::Released, 1)]);
     rig.assert_empty();
-}
-
-/// A request for [`KEY`], as a caller makes it who has no front.
-fn bare_request(agent: &str) -> Call<SessionHolder> {
-    Call {
-        resource: Some(ResourceKey::new(KEY).unwrap()),
-        action: Action::Acquire {
-            holder: SessionHolder::new(agent, agent).unwrap(),
-            ttl: None,
-        },
-        wait: Wait::Forever,
-    }
 }
 
 // Cancel safety: `Reply::answer`.

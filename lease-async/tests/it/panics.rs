@@ -17,7 +17,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 
 use crate::passing_on::passes_on;
-use crate::rig::{Counts, KEY, Rig, T0, ask, generation};
+use crate::rig::{Counts, KEY, Rig, T0, ask, bare_request, generation};
 
 /// Panics when it is woken.
 struct Woken;
@@ -262,4 +262,26 @@ async fn a_subscriber_that_panics_keeps_no_lease_from_being_freed_and_costs_nobo
             assert_eq!(generation(&waits.await.unwrap()), 2);
         }
     }
+}
+
+#[tokio::test]
+async fn a_subscriber_that_panics_at_the_end_of_a_span_makes_no_destructor_panic() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let onlooker = Onlooker { at: "close", armed };
+    let told = tracing_subscriber::registry().with(onlooker.clone());
+    let _told = tracing::subscriber::set_default(told);
+    let rig = Rig::still();
+    let holder = rig.connect("a");
+    let _held = ask(&holder).await.unwrap();
+    // Who waits has the last of the span.
+    let asks = tracing::info_span!("asks");
+    let waits = asks
+        .in_scope(|| rig.memory.call(bare_request("b")))
+        .answer();
+    drop(asks);
+    assert_eq!(rig.memory.waiting(), 1);
+    onlooker.armed.store(true, Ordering::SeqCst);
+    drop(waits);
+    onlooker.armed.store(false, Ordering::SeqCst);
+    assert_eq!(rig.memory.waiting(), 0);
 }

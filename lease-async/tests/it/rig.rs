@@ -127,6 +127,18 @@ pub(crate) async fn ask(session: &Session) -> Result<LeaseGuard, AcquireError<Se
     session.acquire(KEY).await
 }
 
+/// A request for [`KEY`], as a caller makes it who has no front.
+pub(crate) fn bare_request(agent: &str) -> Call<SessionHolder> {
+    Call {
+        resource: Some(ResourceKey::new(KEY).unwrap()),
+        action: Action::Acquire {
+            holder: SessionHolder::new(agent, agent).unwrap(),
+            ttl: None,
+        },
+        wait: Wait::Forever,
+    }
+}
+
 /// Asks for [`KEY`] and is told that another is in the way, with its generation, idle ms and operations in
 /// flight.
 #[track_caller]
