@@ -115,10 +115,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     pub(super) fn disconnect(&mut self, holder: &H, turn: &mut Turn<'_>) -> Vec<Change> {
         let mut causes = self.end_overdue(turn.seen.now);
         while let Some(waiter) = self.store.owners.next_request(holder, None) {
-            if let Some(gone) = self.leave(waiter, Code::Abandoned) {
-                causes.push(Cause::Freed(gone.key.clone()));
-                self.settle(waiter, gone.key, Err(Refusal::Withdrawn { waiter }));
-            }
+            let Some(gone) = self.leave(waiter, Code::Abandoned) else {
+                break;
+            };
+            causes.push(Cause::Freed(gone.key.clone()));
+            self.settle(waiter, gone.key, Err(Refusal::Withdrawn { waiter }));
         }
         let mut ended = Vec::new();
         let near = self.store.of_holder(holder);
@@ -189,11 +190,12 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 Wait::No | Wait::Forever => None,
             },
         };
+        let named = self.named(holder);
         if let Err(refusal) = self.store.add_waiter(place, owner, id) {
             return refused(refusal);
         }
         self.queue.push(id, waiter);
-        self.report(Code::Queued, id, key, holder);
+        self.report(Code::Queued, id, key, named);
         Step::Queued(id)
     }
 
@@ -213,29 +215,40 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     }
 
     fn leave(&mut self, id: WaiterId, code: Code) -> Option<Waiter<H>> {
-        let waiter = self.queue.remove(id)?;
-        let place = self.store.place(&waiter.key, None)?;
-        let owner = self.owner_of(&waiter);
-        self.store.remove_waiter(place, owner, id);
+        let named = self.named(&self.queue.get(id)?.holder);
+        let (waiter, _) = self.take_out(id)?;
         self.store.shrink();
-        self.report(code, id, &waiter.key, &waiter.holder);
+        self.report(code, id, &waiter.key, named);
         Some(waiter)
     }
 
-    /// The place of who waits, or has waited until now.
-    fn owner_of(&mut self, waiter: &Waiter<H>) -> u32 {
-        self.store.owners.enter_near(waiter.owner, &waiter.holder)
+    /// Takes a request out wherever it is noted. Answers also whether its holder waits for more.
+    fn take_out(&mut self, id: WaiterId) -> Option<(Waiter<H>, bool)> {
+        let owner = self.owner_of(id)?;
+        let waiter = self.queue.remove(id)?;
+        let place = self.store.place(&waiter.key, None)?;
+        let waits_for_more = self.store.remove_waiter(place, owner, id);
+        Some((waiter, waits_for_more))
+    }
+
+    /// The place of who waits by the request `id`. It is looked for before anything changes, since a comparison
+    /// of holders may panic.
+    #[inline]
+    fn owner_of(&mut self, id: WaiterId) -> Option<u32> {
+        let waiter = self.queue.get(id)?;
+        let owners = &mut self.store.owners;
+        Some(owners.enter_near(waiter.owner, &waiter.holder))
     }
 
     /// Numbers and keeps what happened to a waiting request.
-    fn report(&mut self, code: Code, id: WaiterId, key: &ResourceKey, holder: &H) {
+    fn report(&mut self, code: Code, id: WaiterId, key: &ResourceKey, holder: Option<H>) {
         let change = self.number(code, None, Detail::Waiting { waiter: id });
         if !self.log.keeps_all() {
             return;
         }
         self.keep(Receipt {
             resource: Some(key.clone()),
-            holder: Some(holder.clone()),
+            holder,
             ..Receipt::new(change)
         });
     }
@@ -264,19 +277,21 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             }
             Some(_) | None => causes.push(Cause::Freed(key.clone())),
         }
-        if causes.is_empty() {
-            self.causes = causes;
-            return;
+        if !causes.is_empty() {
+            self.serve_all(&mut causes, turn);
+            causes.clear();
+            causes.shrink_to(CAUSES);
         }
-        self.serve_all(&mut causes, turn);
-        causes.clear();
-        causes.shrink_to(CAUSES);
         self.causes = causes;
+        // Who was served and left may have been one of a crowd.
+        self.store.shrink();
     }
 
     /// Serves everybody who can go because of `causes`.
     pub(super) fn pass_on(&mut self, mut causes: Vec<Cause<H>>, turn: &mut Turn<'_>) {
         self.serve_all(&mut causes, turn);
+        // Who was served and left may have been one of a crowd.
+        self.store.shrink();
     }
 
     /// Serves everybody who can go, the earliest first, until nobody can.
@@ -362,10 +377,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         match self.serve_by_plan(id, &key, causes, turn)? {
             Ok(granted) => {
-                let waiter = self.queue.remove(id)?;
-                let place = self.store.place(&key, None)?;
-                let owner = self.owner_of(&waiter);
-                if self.store.remove_waiter(place, owner, id) {
+                let (waiter, waits_for_more) = self.take_out(id)?;
+                if waits_for_more {
                     causes.push(Cause::Holds(waiter.holder));
                 }
                 self.settle(id, waiter.key, Ok(granted));
@@ -386,25 +399,27 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         causes: &mut Vec<Cause<H>>,
         turn: &mut Turn<'_>,
     ) -> bool {
-        let Some(ttl) = self.queue.get(id).map(|waiter| waiter.ttl) else {
+        // The holder and the id source are the caller's and may panic: until they have answered the request waits.
+        let Some(waiter) = self.queue.get(id) else {
             return false;
         };
-        // The id source is the caller's and may panic: until it has answered the request waits.
-        let (opening, token) = match self.open(ttl, turn) {
+        let named = self.named(&waiter.holder);
+        let owners = &mut self.store.owners;
+        let owner = owners.enter_near(waiter.owner, &waiter.holder);
+        let (opening, token) = match self.open(waiter.ttl, turn) {
             Ok(opened) => opened,
             Err(refusal) => {
                 causes.extend(self.turn_away(id, refusal).map(Cause::Freed));
                 return false;
             }
         };
-        let Some(waiter) = self.queue.remove(id) else {
+        let Some(Waiter { key, holder, .. }) = self.queue.remove(id) else {
             return false;
         };
-        let owner = self.owner_of(&waiter);
-        let Waiter { key, holder, .. } = waiter;
         let grantee = Grantee {
             owner,
             holder,
+            named,
             opening,
             token,
             has_waited: true,
@@ -420,10 +435,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Answers a waiting request with a refusal. Says where it waited: who leaves with nothing lets others go.
     #[cold]
     fn turn_away(&mut self, id: WaiterId, refusal: Refusal<H>) -> Option<ResourceKey> {
-        let waiter = self.queue.remove(id)?;
-        let place = self.store.place(&waiter.key, None)?;
-        let owner = self.owner_of(&waiter);
-        self.store.remove_waiter(place, owner, id);
+        let (waiter, _) = self.take_out(id)?;
         self.settle(id, waiter.key.clone(), Err(refusal));
         Some(waiter.key)
     }

@@ -35,7 +35,7 @@ use crate::id::{AuthorityId, FencingToken, Generation, LeaseId, OpId, Seq};
 use crate::key::ResourceKey;
 use crate::liveness::{Locality, Question};
 use crate::outcome::Outcome;
-use crate::plan::{Fresh, Grant, Plan};
+use crate::plan::{Fresh, Grant, Plan, Subject};
 use crate::policy::LeasePolicy;
 use crate::receipt::{Note, Receipt};
 use crate::refusal::{Counter, Refusal};
@@ -621,7 +621,22 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 at: turn.seen.now,
                 detail: Detail::Plain,
             };
-            subjects.extend(plan.subjects().map(|subject| Receipt::of(blank, subject)));
+            // Now, since a holder's copy may panic; who is not named goes on holding.
+            subjects.extend(plan.subjects().map(|subject| {
+                Receipt {
+                    holder: subject
+                        .holder
+                        .cloned()
+                        .or_else(|| self.holder_of(subject.key)),
+                    ..Receipt::of(
+                        blank,
+                        Subject {
+                            holder: None,
+                            ..subject
+                        },
+                    )
+                }
+            }));
         }
         let seq = Seq {
             major: self.last_major.saturating_add(1),
@@ -637,12 +652,6 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             }
         });
         for mut receipt in subjects {
-            if receipt.holder.is_none() {
-                receipt.holder = receipt
-                    .resource
-                    .as_ref()
-                    .and_then(|key| self.holder_of(key));
-            }
             receipt.wall_ms = turn.seen.wall_ms;
             receipt.note = note.clone();
             self.keep(receipt);

@@ -133,11 +133,10 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
         self.owner_mut(place)?.first.replace(lease)
     }
 
-    /// Says that the list of the owner at `place` begins with `first` now.
+    /// Says that the list of the owner at `place` begins with `first` now. [Let it go](Self::let_go) then.
     pub(super) fn begin_with(&mut self, place: u32, first: Option<u32>) {
         if let Some(owner) = self.owner_mut(place) {
             owner.first = first;
-            self.let_go(place);
         }
     }
 
@@ -167,16 +166,18 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
         waits_for_more
     }
 
-    /// Takes over from `old` who waits for what.
-    pub(super) fn take_over(&mut self, old: &mut Self) {
-        for owner in &mut old.owners {
-            if let Some(holder) = owner.holder.as_ref().filter(|_| !owner.requests.is_empty()) {
-                let place = self.enter(holder);
-                if let Some(new) = self.owner_mut(place) {
-                    new.requests = core::mem::take(&mut owner.requests);
-                }
+    /// Takes over from `old` who holds or waits, and who waits for what. Answers the new place of each old one.
+    pub(super) fn take_over(&mut self, old: &mut Self) -> Vec<u32> {
+        let owners = core::mem::take(&mut old.owners);
+        let places = owners.into_iter().map(|owner| {
+            let is_there = owner.is_there();
+            let Owner { hash, requests, .. } = owner;
+            match owner.holder.filter(|_| is_there) {
+                Some(holder) => self.insert(hash, holder, requests),
+                None => NONE,
             }
-        }
+        });
+        places.collect()
     }
 
     /// The place of `holder`, made if missing. Say next what it holds or waits for.
@@ -199,7 +200,7 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
         let hash = self.hasher.hash_one(holder);
         let place = match self.find(hash, holder) {
             Some(place) => place,
-            None => self.insert(hash, holder.clone()),
+            None => self.insert(hash, holder.clone(), Requests::default()),
         };
         self.come(place);
         place
@@ -215,18 +216,18 @@ impl<H: Holder, S: BuildHasher> Owners<H, S> {
 
     /// Says that the owner at `place` may not be needed any more.
     #[inline]
-    fn let_go(&mut self, place: u32) {
+    pub(super) fn let_go(&mut self, place: u32) {
         if place != self.recent && self.owner(place).is_some_and(|owner| !owner.is_there()) {
             self.come(place);
         }
     }
 
-    fn insert(&mut self, hash: u64, holder: H) -> u32 {
+    fn insert(&mut self, hash: u64, holder: H, requests: Requests) -> u32 {
         let owner = Owner {
             holder: Some(holder),
             hash,
             first: None,
-            requests: Requests::default(),
+            requests,
         };
         let place = if let Some(place) = self.free.pop()
             && let Some(old) = self.owner_mut(place)
@@ -276,6 +277,7 @@ mod tests {
 
     use crate::action::WaiterId;
     use crate::holder::SessionHolder;
+    use crate::key::ResourceKey;
     use crate::registry::store::Store;
 
     #[test]
@@ -298,5 +300,23 @@ mod tests {
         assert!(store.owners.owners.len() <= 1_024);
         let kept = store.owners.next_request(&holder(0), None);
         assert_eq!(kept, Some(WaiterId(0)));
+    }
+
+    #[test]
+    fn who_leaves_as_places_are_given_back_waits_for_nothing() {
+        let mut store = Store::new(DefaultHashBuilder::default());
+        let key = |number: u64| ResourceKey::new(&format!("a/{number}")).unwrap();
+        let holder = |number: u64| SessionHolder::new("ag", &format!("s-{number}")).unwrap();
+        for number in 0..2_000 {
+            let place = store.prepare(&key(number));
+            let owner = store.owners.enter(&holder(number));
+            assert!(store.add_waiter(place, owner, WaiterId(number)).is_ok());
+        }
+        for number in 0..2_000 {
+            let place = store.place(&key(number), None).unwrap();
+            let owner = store.owners.enter(&holder(number));
+            assert!(!store.remove_waiter(place, owner, WaiterId(number)));
+            assert_eq!(store.owners.next_request(&holder(number), None), None);
+        }
     }
 }

@@ -31,6 +31,8 @@ pub struct Request<'a, H> {
 pub(super) struct Grantee<H> {
     pub(super) owner: u32,
     pub(super) holder: H,
+    /// A copy for the receipt, if one is kept.
+    pub(super) named: Option<H>,
     pub(super) opening: Opening,
     pub(super) token: FencingToken,
     /// Then nobody has said anything about this grant, but about the call that led to it.
@@ -127,6 +129,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let grantee = Grantee {
             owner: self.store.owners.enter(request.holder),
             holder: self.store.owners.copy(request.holder),
+            named: self.named(request.holder),
             opening,
             token,
             has_waited: false,
@@ -146,7 +149,13 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         Ok((opening, self.fresh(turn)?.token()))
     }
 
-    /// Stores the lease that somebody gets of `key`, whose place is `place`.
+    /// A copy of `holder`, if a receipt of a grant names it. Made before anything changes, since it may panic.
+    #[inline]
+    pub(super) fn named(&self, holder: &H) -> Option<H> {
+        self.log.keeps_all().then(|| holder.clone())
+    }
+
+    /// Stores the lease that somebody gets of `key`, whose place is `place`. Nothing of the caller's runs here.
     #[inline(always)]
     pub(super) fn move_in(
         &mut self,
@@ -158,14 +167,15 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let Grantee {
             owner,
             holder,
+            named,
             opening,
             token,
             has_waited,
         } = grantee;
         let (Opening { expires, code }, now) = (opening, turn.seen.now);
         let terms = &self.policy;
-        let lease = |holder| Lease::new(token, holder, terms.clone(), now, expires);
-        let slot = self.store.put_at(place, key, (owner, holder), lease);
+        let lease = || Lease::new(token, holder, terms.clone(), now, expires);
+        let slot = self.store.put_at(place, key, owner, lease);
         let detail = Detail::Granted {
             expires,
             previous: None,
@@ -181,8 +191,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         };
         if self.log.keeps_all() {
             let note = turn.note.as_ref().filter(|_| !has_waited);
-            let holder = self.store.holder_at(place);
-            self.keep_alone(change(), (key, holder), note, turn.seen.wall_ms);
+            self.keep_alone(change(), (key, named), note, turn.seen.wall_ms);
         }
         (Grant::created(token, slot), change())
     }

@@ -150,6 +150,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     #[inline(never)]
     fn prepare_asked(&mut self, key: &ResourceKey) -> u32 {
         if !self.node(self.asked).is_some_and(|node| node.is_of(key)) {
+            // A call that panicked in the caller's code may have left nothing there.
+            self.prune(self.asked);
             self.asked = self.ensure(key);
         }
         self.asked
@@ -178,15 +180,16 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         hinted.or_else(|| self.find(key.as_bytes()))
     }
 
-    /// Stores the lease that `holder`, the owner at `owner`, gets of `key`, whose place is `place` and free.
+    /// Stores the lease that the owner at `owner` gets of `key`, whose place is `place` and free. Nothing of the
+    /// caller's runs here.
     // Inlined, and the lease is made when nothing can go wrong any more, so that it is made in place.
     #[inline(always)]
     pub(super) fn put_at(
         &mut self,
         place: u32,
         key: &ResourceKey,
-        (owner, holder): (u32, H),
-        lease: impl FnOnce(H) -> Lease<H>,
+        owner: u32,
+        lease: impl FnOnce() -> Lease<H>,
     ) -> Slot {
         self.held = self.held.saturating_add(1);
         self.climb(place, |above| &mut above.held_below, u32::saturating_add);
@@ -206,7 +209,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             if node.cell.lease.is_some() {
                 node.cell.lease = None;
             }
-            node.cell.lease = Some(lease(holder));
+            node.cell.lease = Some(lease());
         }
         self.time(place);
         Slot::new(place)
@@ -223,20 +226,23 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Makes the key at `place` free.
     pub(super) fn remove_at(&mut self, place: u32) {
-        self.clear_out(place);
+        if let Some(owner) = self.clear_out(place) {
+            self.owners.let_go(owner);
+        }
         self.prune(place);
     }
 
-    /// Takes the lease at `place` out, if there is one.
-    fn clear_out(&mut self, place: u32) {
-        if let Some(node) = self.node_mut(place)
-            && let Some(lease) = node.cell.lease.take()
-        {
-            self.owners.give(lease.holder);
-            self.held = self.held.saturating_sub(1);
-            self.belonged(place);
-            self.climb(place, |above| &mut above.held_below, u32::saturating_sub);
-        }
+    /// Takes the lease at `place` out, if there is one. Answers whose it was: the owner to let go.
+    #[inline]
+    fn clear_out(&mut self, place: u32) -> Option<u32> {
+        let node = self.node_mut(place)?;
+        let lease = node.cell.lease.take()?;
+        let owner = node.owner;
+        self.held = self.held.saturating_sub(1);
+        self.belonged(place);
+        self.climb(place, |above| &mut above.held_below, u32::saturating_sub);
+        self.owners.give(lease.holder);
+        Some(owner)
     }
 
     /// Every held cell, in no promised order.
@@ -395,12 +401,14 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Forgets that the owner at `owner` waits for the key at `place`. Answers whether it waits for more.
     pub(super) fn remove_waiter(&mut self, place: u32, owner: u32, waiter: WaiterId) -> bool {
+        // First, since the places of owners change where memory is given back.
+        let waits_for_more = self.owners.remove_request(owner, waiter);
         let waiters = self.node_mut(place).and_then(|node| node.waiters.as_mut());
         if waiters.is_some_and(|waiters| waiters.remove(waiter)) {
             self.climb(place, |above| &mut above.waiting_below, u32::saturating_sub);
             self.prune(place);
         }
-        self.owners.remove_request(owner, waiter)
+        waits_for_more
     }
 
     /// Counts one up or down in every node above `place`.
@@ -528,7 +536,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
 
     /// Builds everything anew, with no room to spare.
     ///
-    /// Places change; a hint that is out of date is found out by its token.
+    /// Places change; a hint that is out of date is found out by its token, or by its holder. Nothing of the
+    /// caller's runs here: what panicked half-way would leave half.
     fn build_anew(&mut self) {
         let live = self.nodes.len().saturating_sub(self.free.len());
         let anew = Self {
@@ -537,7 +546,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             ..Self::new(self.hasher.clone())
         };
         let mut old = core::mem::replace(self, anew);
-        self.owners.take_over(&mut old.owners);
+        let owners = self.owners.take_over(&mut old.owners);
         let mut places: Vec<u32> = old.by_text.iter().copied().collect();
         // What was made together lies together again.
         places.sort_unstable();
@@ -554,8 +563,12 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
                 }
             }
             let cell = core::mem::replace(&mut node.cell, Cell::FREE);
-            if let (Some(key), Some(lease)) = (&node.key, cell.lease) {
-                self.put_anew(key, lease);
+            let owner = usize::try_from(node.owner).ok();
+            if let (Some(key), Some(lease)) = (&node.key, cell.lease)
+                && let Some(&owner) = owner.and_then(|at| owners.get(at))
+            {
+                let place = self.ensure(key);
+                self.put_at(place, key, owner, || lease);
             }
         }
     }
@@ -610,10 +623,14 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// Stores a lease by its key.
     fn put_anew(&mut self, key: &ResourceKey, lease: Lease<H>) -> Slot {
         let place = self.ensure(key);
-        self.clear_out(place);
+        // First, since what is the caller's may panic: until then the lease before stands.
         let owner = self.owners.enter(&lease.holder);
-        let holder = lease.holder.clone();
-        self.put_at(place, key, (owner, holder), |_| lease)
+        let before = self.clear_out(place);
+        let slot = self.put_at(place, key, owner, || lease);
+        if let Some(before) = before {
+            self.owners.let_go(before);
+        }
+        slot
     }
 
     /// Sets a timer for the lease at `place`, if it needs one and none is set.

@@ -31,6 +31,8 @@ mod limits;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
+mod panics;
+#[cfg(test)]
 mod policy;
 #[cfg(test)]
 mod process_bound;
