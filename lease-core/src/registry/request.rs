@@ -174,8 +174,8 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         } = grantee;
         let (Opening { expires, code }, now) = (opening, turn.seen.now);
         let terms = &self.policy;
-        let lease = || Lease::new(token, holder, terms.clone(), now, expires);
-        let slot = self.store.put_at(place, key, owner, lease);
+        let lease = |holder| Lease::new(token, holder, terms.clone(), now, expires);
+        let slot = self.store.put_at(place, key, (owner, holder), lease);
         let detail = Detail::Granted {
             expires,
             previous: None,

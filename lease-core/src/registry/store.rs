@@ -184,12 +184,12 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     /// caller's runs here.
     // Inlined, and the lease is made when nothing can go wrong any more, so that it is made in place.
     #[inline(always)]
-    pub(super) fn put_at(
+    pub(super) fn put_at<P>(
         &mut self,
         place: u32,
         key: &ResourceKey,
-        owner: u32,
-        lease: impl FnOnce() -> Lease<H>,
+        (owner, parts): (u32, P),
+        lease: impl FnOnce(P) -> Lease<H>,
     ) -> Slot {
         self.held = self.held.saturating_add(1);
         self.climb(place, |above| &mut above.held_below, u32::saturating_add);
@@ -209,7 +209,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             if node.cell.lease.is_some() {
                 node.cell.lease = None;
             }
-            node.cell.lease = Some(lease());
+            node.cell.lease = Some(lease(parts));
         }
         self.time(place);
         Slot::new(place)
@@ -568,7 +568,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
                 && let Some(&owner) = owner.and_then(|at| owners.get(at))
             {
                 let place = self.ensure(key);
-                self.put_at(place, key, owner, || lease);
+                self.put_at(place, key, (owner, lease), |lease| lease);
             }
         }
     }
@@ -626,7 +626,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         // First, since what is the caller's may panic: until then the lease before stands.
         let owner = self.owners.enter(&lease.holder);
         let before = self.clear_out(place);
-        let slot = self.put_at(place, key, owner, || lease);
+        let slot = self.put_at(place, key, (owner, lease), |lease| lease);
         if let Some(before) = before {
             self.owners.let_go(before);
         }
