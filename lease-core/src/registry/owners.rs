@@ -272,13 +272,20 @@ fn copy<H: Clone>(holder: &H) -> H {
 #[cfg(test)]
 mod tests {
     use alloc::format;
+    use alloc::vec::Vec;
+    use core::time::Duration;
 
     use hashbrown::DefaultHashBuilder;
 
-    use crate::action::WaiterId;
+    use crate::action::{Seen, Wait, WaiterId};
     use crate::holder::SessionHolder;
+    use crate::id::{AuthorityId, LeaseId};
     use crate::key::ResourceKey;
+    use crate::outcome::Outcome;
+    use crate::policy::LeasePolicy;
     use crate::registry::store::Store;
+    use crate::registry::{Registry, Request, Step, Turn};
+    use crate::time::Moment;
 
     #[test]
     fn room_for_a_crowd_of_holders_is_given_back() {
@@ -318,5 +325,44 @@ mod tests {
             assert!(!store.remove_waiter(place, owner, WaiterId(number)));
             assert_eq!(store.owners.next_request(&holder(number), None), None);
         }
+    }
+
+    #[test]
+    fn room_for_a_crowd_that_was_served_is_given_back() {
+        let authority = AuthorityId::from_random([7; 16]);
+        let policy = LeasePolicy::session_ttl(Duration::from_secs(30)).unwrap();
+        let mut registry = Registry::new(authority, policy);
+        let (key, mut drawn) = ("k".parse().unwrap(), 0_u64);
+        let mut lease_id = || {
+            drawn += 1;
+            LeaseId::from_bytes(u128::from(drawn).to_be_bytes())
+        };
+        let mut turn = Turn::new(Seen::at(Moment::ZERO), &mut lease_id);
+        let mut granted = Vec::new();
+        for number in 0..3_000 {
+            let holder = SessionHolder::new("ag", &format!("s-{number}")).unwrap();
+            let request = Request {
+                holder: &holder,
+                ttl: None,
+                wait: Wait::Forever,
+            };
+            if let Step::Done(Outcome::Granted(grant, _)) =
+                registry.acquire(&key, request, &mut turn)
+            {
+                granted.push(grant.at);
+                // Who came first goes once, so that the key is the idle one before the crowd comes.
+                if number == 0 {
+                    assert!(registry.release(&key, grant.at, &mut turn).is_ok());
+                }
+            }
+        }
+        let mut held = granted.pop();
+        while let Some(at) = held {
+            assert!(registry.release(&key, at, &mut turn).is_ok());
+            let settled = registry.take_settled();
+            held = settled.map(|settled| settled.outcome.unwrap().0.at);
+        }
+        assert_eq!((registry.held(), registry.waiting()), (0, 0));
+        assert!(registry.store.owners.places().0 <= 1_024);
     }
 }
