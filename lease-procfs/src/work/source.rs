@@ -20,8 +20,9 @@ use crate::procfs::ProcFs;
 use crate::stat::Stat;
 use crate::sys;
 
-/// How often the list is read again.
-const ROUNDS: usize = 8;
+/// How often the list is read again. A busy machine has somebody new most times; to read those takes little, and to stop
+/// is doubt about a holder that is gone.
+const ROUNDS: usize = 64;
 
 /// The most of `mountinfo` that is read. Of somebody else's it is doubt if there is more; of ours, mounts
 /// beyond it give no names.
