@@ -35,7 +35,7 @@ use crate::id::{AuthorityId, FencingToken, Generation, LeaseId, OpId, Seq};
 use crate::key::ResourceKey;
 use crate::liveness::{Locality, Question};
 use crate::outcome::Outcome;
-use crate::plan::{Fresh, Grant, Plan, Subject};
+use crate::plan::{Fresh, Grant, Plan};
 use crate::policy::LeasePolicy;
 use crate::receipt::{Note, Receipt};
 use crate::refusal::{Counter, Refusal};
@@ -623,19 +623,12 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             };
             // Now, since a holder's copy may panic; who is not named goes on holding.
             subjects.extend(plan.subjects().map(|subject| {
-                Receipt {
-                    holder: subject
-                        .holder
-                        .cloned()
-                        .or_else(|| self.holder_of(subject.key)),
-                    ..Receipt::of(
-                        blank,
-                        Subject {
-                            holder: None,
-                            ..subject
-                        },
-                    )
+                let key = subject.key;
+                let mut receipt = Receipt::of(blank, subject);
+                if receipt.holder.is_none() {
+                    receipt.holder = self.holder_of(key);
                 }
+                receipt
             }));
         }
         let seq = Seq {
