@@ -118,13 +118,18 @@ mod tests {
 
     use super::{STOCK_BYTES, Stock, stocked};
 
+    /// A stock of no process, with so many bytes left.
+    const fn of_sevens(left: usize) -> Stock {
+        Stock {
+            bytes: [7; STOCK_BYTES],
+            left,
+            process: None,
+        }
+    }
+
     #[test]
     fn nothing_is_taken_out_of_an_empty_stock() {
-        let mut stock = Stock {
-            bytes: [7; STOCK_BYTES],
-            left: 32,
-            process: None,
-        };
+        let mut stock = of_sevens(32);
         assert_eq!(stock.take(), Some([7; 16]));
         assert_eq!(stock.take(), Some([7; 16]));
         assert_eq!(stock.take(), None);
@@ -132,11 +137,7 @@ mod tests {
 
     #[test]
     fn no_id_is_in_stock_twice() {
-        let mut stock = Stock {
-            bytes: [0; STOCK_BYTES],
-            left: 0,
-            process: None,
-        };
+        let mut stock = of_sevens(0);
         let mut ids = BTreeSet::new();
         for filled in 1..=2 {
             stock.fill().unwrap();
@@ -148,11 +149,7 @@ mod tests {
     #[test]
     fn a_stock_of_another_process_is_filled_anew() {
         stocked().unwrap();
-        let mut stock = Stock {
-            bytes: [7; STOCK_BYTES],
-            left: STOCK_BYTES,
-            process: None,
-        };
+        let mut stock = of_sevens(STOCK_BYTES);
         assert_ne!(stock.draw().unwrap(), [7; 16]);
         assert_ne!(stock.draw().unwrap(), [7; 16]);
     }
