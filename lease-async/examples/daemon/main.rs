@@ -33,6 +33,9 @@
 #[cfg(target_os = "linux")]
 mod files;
 #[cfg(target_os = "linux")]
+#[path = "../shared/lines.rs"]
+mod lines;
+#[cfg(target_os = "linux")]
 mod program;
 #[cfg(target_os = "linux")]
 mod serve;

@@ -9,19 +9,17 @@ use lease_async::{
     AcquireError, IncidentEvent, LeaseGuard, Leases, RunError, Session, SessionHolder, Standing,
 };
 use lease_core::{Disposition, FenceGate, Fenced, OperationKind, Refusal};
-use tokio::io::{
-    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
-};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, block_in_place};
 use tokio_util::sync::CancellationToken;
 
 use super::files::{Fault, Folder};
+use super::lines::line;
 use super::program::say;
 
-/// The longest line, the largest document, and the most clients.
-const LINE: u64 = 64 << 10;
+/// The largest document, and the most clients.
 const DOCUMENT: u64 = 64 << 20;
 const CLIENTS: usize = 128;
 
@@ -132,17 +130,6 @@ async fn client(stream: UnixStream, desk: Desk) -> io::Result<()> {
         if answer.last {
             return Ok(());
         }
-    }
-}
-
-/// Reads a line. One that is too long, or no text, is an error, and nobody knows where the next one begins.
-async fn line(read: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<String>> {
-    let mut line = Vec::new();
-    read.take(LINE).read_until(b'\n', &mut line).await?;
-    match line.pop() {
-        None => Ok(None),
-        Some(b'\n') => String::from_utf8(line).map(Some).map_err(io::Error::other),
-        Some(_) => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 

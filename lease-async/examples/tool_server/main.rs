@@ -22,6 +22,8 @@ use std::sync::Arc;
 use lease_async::{Leases, Memory};
 use tokio::net::UnixListener;
 
+#[path = "../shared/lines.rs"]
+mod lines;
 mod server;
 
 #[tokio::main(flavor = "current_thread")]

@@ -7,13 +7,10 @@ use std::time::Duration;
 
 use lease_async::{AcquireError, LeaseError, LeaseGuard, Leases, RunError, Session, SessionHolder};
 use lease_core::{Disposition, FenceGate, OperationKind, Refusal};
-use tokio::io::{
-    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
-};
+use tokio::io::{AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-/// The longest line.
-const LINE: u64 = 64 << 10;
+use super::lines::line;
 
 /// How long to wait after the system has no descriptor left for a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -95,17 +92,6 @@ async fn converse(stream: UnixStream, leases: &Leases, document: &Document) -> i
         write.write_all(format!("{answer}\n").as_bytes()).await?;
     }
     Ok(())
-}
-
-/// Reads a line. One that is too long, or no text, ends the connection.
-async fn line(read: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<String>> {
-    let mut line = Vec::new();
-    read.take(LINE).read_until(b'\n', &mut line).await?;
-    match line.pop() {
-        None => Ok(None),
-        Some(b'\n') => String::from_utf8(line).map(Some).map_err(io::Error::other),
-        Some(_) => Err(io::ErrorKind::InvalidData.into()),
-    }
 }
 
 async fn answer(

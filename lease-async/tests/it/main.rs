@@ -19,6 +19,8 @@ mod deaths;
 #[cfg(test)]
 #[path = "../../examples/daemon"]
 mod desk {
+    use super::lines;
+
     pub(crate) mod files;
     pub(crate) mod program;
     pub(crate) mod serve;
@@ -35,6 +37,10 @@ mod incidents;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod jump;
+#[cfg(unix)]
+#[cfg(test)]
+#[path = "../../examples/shared/lines.rs"]
+mod lines;
 #[cfg(test)]
 mod liveness;
 #[cfg(test)]
