@@ -10,7 +10,7 @@ use lease_core::{
     Action, By, Change, Grant, Holder, KeyError, Moment, Note, Outcome, Provenance, ResourceKey,
     SessionHolder, Wait,
 };
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
 use crate::authority::{AuthorityError, BoxFuture, Reply};
 use crate::caught::apart;
@@ -18,6 +18,7 @@ use crate::clock::Alarm;
 use crate::error::AcquireError;
 use crate::guard::LeaseGuard;
 use crate::leases::Shared;
+use crate::relayed::relayed;
 use crate::table::{Asking, Behind, Entered};
 use crate::telemetry::Request;
 
@@ -149,7 +150,11 @@ impl<H: Holder> IntoFuture for Acquire<H> {
 
     #[inline]
     fn into_future(self) -> AcquireFuture<H> {
-        let cancel = self.cancel.map(|token| Box::pin(token.cancelled_owned()));
+        let cancel = self.cancel;
+        let cancel: Option<BoxFuture<()>> = match cancel {
+            Some(token) => Some(Box::pin(relayed(token.cancelled_owned()))),
+            None => None,
+        };
         AcquireFuture {
             session: self.session,
             resource: self.resource,
@@ -178,7 +183,7 @@ pub struct AcquireFuture<H: Holder> {
     ttl: Option<Duration>,
     patience: Patience,
     renewed: bool,
-    cancel: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    cancel: Option<BoxFuture<()>>,
     note: Option<Note>,
     step: Step<H>,
     /// While it is on its way.

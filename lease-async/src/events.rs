@@ -8,6 +8,7 @@ use lease_core::{Holder, Receipt, Receipts, Verdict};
 use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 
 use crate::caught::apart;
+use crate::relayed::relayed;
 
 /// What a listener gets.
 #[derive(Clone, Debug)]
@@ -136,7 +137,7 @@ impl<H: Holder> Events<H> {
     ///
     /// Nothing is lost by dropping it.
     pub async fn next(&mut self) -> Option<Event<H>> {
-        match self.receiver.recv().await {
+        match relayed(self.receiver.recv()).await {
             Ok(event) => Some(event),
             Err(RecvError::Lagged(missed)) => Some(self.lagged(missed)),
             Err(RecvError::Closed) => None,

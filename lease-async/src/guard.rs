@@ -15,6 +15,7 @@ use crate::caught::apart;
 use crate::error::{LeaseError, ReleaseError};
 use crate::hold::Hold;
 use crate::operation::Operation;
+use crate::relayed::relayed;
 use crate::standing::{Loss, Standing};
 use crate::table::Left;
 use crate::telemetry;
@@ -241,7 +242,7 @@ impl<H: Holder> LeaseGuard<H> {
     ///
     /// Dropping it changes nothing.
     pub async fn lost(&self) -> Loss {
-        self.hold.token().cancelled().await;
+        relayed(self.hold.token().cancelled()).await;
         match self.hold.standing() {
             Standing::Lost(loss) => loss,
             // Somebody has cancelled the token by hand.

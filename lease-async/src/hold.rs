@@ -114,7 +114,13 @@ impl<H: Holder> Hold<H> {
         })
     }
 
-    /// Becomes the hold of another lease. Nobody else has it. Answers the session of the last one, if that is another,
+    /// Whether it has an alarm, of a lease that was lost just as that rang: it is not to be dropped under a lock.
+    pub(crate) fn is_armed(&mut self) -> bool {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        state.alarm.is_some() || state.renewal.is_some()
+    }
+
+    /// Becomes the hold of another lease. Nobody else has it, and it has no alarm. Answers the session of the last one, if that is another,
     /// to be dropped outside of locks.
     pub(crate) fn serve_again(
         &mut self,

@@ -16,6 +16,7 @@ use tokio::sync::broadcast::{self, error::RecvError, error::TryRecvError};
 use crate::caught::apart;
 use crate::clock::{Alarm, AlarmClock};
 use crate::hold::Hold;
+use crate::relayed::relayed;
 use crate::standing::Loss;
 use crate::telemetry;
 
@@ -165,7 +166,7 @@ impl<H: Holder> Incidents<H> {
     ///
     /// Nothing is lost by dropping it.
     pub async fn next(&mut self) -> Option<IncidentEvent<H>> {
-        match self.receiver.recv().await {
+        match relayed(self.receiver.recv()).await {
             Ok(event) => Some(event),
             Err(RecvError::Lagged(missed)) => Some(IncidentEvent::Missed(missed)),
             Err(RecvError::Closed) => None,
@@ -282,8 +283,9 @@ impl<H: Holder> Watch<H> {
         let before = watched.hold.replace(part);
         let end = self.end(Closed::Unseen);
         let closed = before.and_then(|before| state.settle(before, (generation, None), &end));
-        self.arm(&mut state);
+        let rung = self.arm(&mut state);
         drop(state);
+        drop(rung);
         self.closed(hold, closed.as_ref(), &end);
     }
 
@@ -297,7 +299,9 @@ impl<H: Holder> Watch<H> {
             .extend(part.due.map(|due| (due, generation, Some(id))));
         let watched = state.leases.entry(generation).or_default();
         watched.operations.push((id, part));
-        self.arm(&mut state);
+        let rung = self.arm(&mut state);
+        drop(state);
+        drop(rung);
     }
 
     /// A lease is lost, or it is not known whether it goes on.
@@ -367,7 +371,9 @@ impl<H: Holder> Watch<H> {
         loop {
             let mut state = self.state();
             let Some((_, generation, id)) = state.take_due(now) else {
-                self.arm(&mut state);
+                let rung = self.arm(&mut state);
+                drop(state);
+                drop(rung);
                 break;
             };
             let hold = state.part(generation, id).and_then(|part| {
@@ -449,18 +455,16 @@ impl<H: Holder> Watch<H> {
         state.telling = false;
     }
 
-    /// Sets the alarm for what comes first. Where nothing can ring, the next look at the health notices.
-    fn arm(self: &Arc<Self>, state: &mut State<H>) {
-        let Some((at, ..)) = state.due.first().copied() else {
-            return;
-        };
+    /// Sets the alarm for what comes first. Where nothing can ring, the next look at the health notices. Answers the
+    /// alarm before it, to be dropped outside the lock.
+    fn arm(self: &Arc<Self>, state: &mut State<H>) -> Option<(Moment, Alarm)> {
+        let (at, ..) = state.due.first().copied()?;
         if state.alarm.as_ref().is_some_and(|(armed, _)| *armed <= at) {
-            return;
+            return None;
         }
         let bell = Waker::from(Arc::new(Bell(Arc::downgrade(self))));
-        if let Ok(alarm) = self.clock.arm(at, bell) {
-            state.alarm = Some((at, alarm));
-        }
+        let alarm = self.clock.arm(at, bell).ok()?;
+        state.alarm.replace((at, alarm))
     }
 
     /// Returns what is known of incidents, after a look.

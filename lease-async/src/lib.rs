@@ -69,6 +69,7 @@ mod leases;
 mod liveness;
 mod memory;
 mod operation;
+mod relayed;
 mod release;
 mod rooms;
 mod standing;

@@ -420,13 +420,15 @@ impl<T: Sitter> Order<T> {
         theirs.into_values().flatten().collect()
     }
 
-    /// Whether who stands here may go on. If not, `waker` is woken then. Answers a waker that is not needed any
-    /// more too, to be dropped outside the lock.
-    pub(crate) fn look(&mut self, ticket: Ticket, waker: &Waker) -> (bool, Option<Waker>) {
+    /// Whether who stands here may go on. If not, `waker` is woken then. What was there before is to be dropped outside
+    /// the lock.
+    pub(crate) fn look(&mut self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
         match self.behind.get_mut(&ticket) {
-            Some(Some(kept)) if kept.will_wake(waker) => (false, None),
-            Some(kept) => (false, kept.replace(waker.clone())),
-            None => (true, None),
+            Some(kept) => {
+                core::mem::swap(kept, waker);
+                false
+            }
+            None => true,
         }
     }
 

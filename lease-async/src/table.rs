@@ -88,10 +88,9 @@ impl<H: Holder> Future for Behind<H> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let mut table = self.session.front.table.state();
-        let (is_over, replaced) = table.order.look(self.ticket, cx.waker());
-        drop(table);
-        drop(replaced);
+        // Cloned before the table is locked, and dropped after: with a waker anything may be called.
+        let mut waker = Some(cx.waker().clone());
+        let is_over = self.session.front.table.look(self.ticket, &mut waker);
         if is_over {
             Poll::Ready(())
         } else {
@@ -129,6 +128,10 @@ impl<H: Holder> Table<H> {
 
     pub(crate) fn remove_row(&self, row: usize) {
         self.state().order.rooms.remove_row(row);
+    }
+
+    fn look(&self, ticket: Ticket, waker: &mut Option<Waker>) -> bool {
+        self.state().order.look(ticket, waker)
     }
 
     /// Says that somebody is about to ask for `key`.
@@ -318,6 +321,9 @@ impl<H: Holder> TableState<H> {
             let Some(hold) = Arc::get_mut(hold) else {
                 return false;
             };
+            if hold.is_armed() {
+                return false;
+            }
             before = hold.serve_again(session, key, asking.room, granted);
             true
         };

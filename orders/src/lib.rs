@@ -81,24 +81,29 @@ mod handover {
             }
         }
 
-        fn poll(&self, who: u8, cx: &Context<'_>) -> Poll<Option<u32>> {
-            let look = self.places.lock().unwrap().look(who, cx.waker());
-            match look {
-                Look::Waits(replaced) => {
-                    drop(replaced);
-                    Poll::Pending
+        /// A waker is cloned, and dropped, while the lock is free: before, or when it is asked for.
+        fn poll(&self, who: u8, cx: &Context<'_>, mut fresh: Option<Waker>) -> Poll<Option<u32>> {
+            loop {
+                let look = self
+                    .places
+                    .lock()
+                    .unwrap()
+                    .look(who, cx.waker(), &mut fresh);
+                match look {
+                    Look::Waits => return Poll::Pending,
+                    Look::Unknown => fresh = Some(cx.waker().clone()),
+                    Look::Answer(grant) => {
+                        self.received.fetch_add(1, Ordering::SeqCst);
+                        return Poll::Ready(Some(grant));
+                    }
+                    Look::Shut => return Poll::Ready(None),
                 }
-                Look::Answer(grant) => {
-                    self.received.fetch_add(1, Ordering::SeqCst);
-                    Poll::Ready(Some(grant))
-                }
-                Look::Shut => Poll::Ready(None),
             }
         }
 
         /// Waits as a task does.
         fn wait(&self, who: u8) -> Option<u32> {
-            block_on(poll_fn(|cx| self.poll(who, cx)))
+            block_on(poll_fn(|cx| self.poll(who, cx, Some(cx.waker().clone()))))
         }
 
         /// Goes; what was granted meanwhile goes to the next one, in the same critical section.
@@ -161,7 +166,7 @@ mod handover {
                 let theirs = Arc::clone(&authority);
                 let granting = thread::spawn(move || theirs.grant(&[1]));
                 let cx = Context::from_waker(Waker::noop());
-                let received = (0..polls).any(|_| authority.poll(1, &cx).is_ready());
+                let received = (0..polls).any(|_| authority.poll(1, &cx, None).is_ready());
                 if !received {
                     authority.leave(1, &[]);
                 }
@@ -181,7 +186,7 @@ mod handover {
             let leaving = Arc::clone(&authority);
             let leaving = thread::spawn(move || {
                 let cx = Context::from_waker(Waker::noop());
-                match leaving.poll(1, &cx) {
+                match leaving.poll(1, &cx, Some(Waker::noop().clone())) {
                     // It has the lease, and passes it on when it is done.
                     Poll::Ready(grant) => {
                         assert_eq!(grant, Some(GRANT));
@@ -204,7 +209,7 @@ mod handover {
             let theirs = Arc::clone(&authority);
             let granting = thread::spawn(move || theirs.grant(&[1]));
             let elsewhere = Context::from_waker(Waker::noop());
-            if authority.poll(1, &elsewhere).is_pending() {
+            if authority.poll(1, &elsewhere, None).is_pending() {
                 assert_eq!(authority.wait(1), Some(GRANT));
             }
             granting.join().unwrap();

@@ -222,8 +222,8 @@ impl Front {
 
     fn wait(&self, ticket: Ticket) {
         block_on(poll_fn(|cx| {
-            let (is_over, replaced) = self.order.lock().unwrap().look(ticket, cx.waker());
-            drop(replaced);
+            let mut waker = Some(cx.waker().clone());
+            let is_over = self.order.lock().unwrap().look(ticket, &mut waker);
             if is_over {
                 Poll::Ready(())
             } else {
@@ -348,15 +348,15 @@ fn stand_behind(fault: Fault) {
             Came::Late => None,
             Came::Behind(ticket) => {
                 let bell = std::sync::Arc::new(Bell(AtomicBool::new(false)));
-                let waker = Waker::from(std::sync::Arc::clone(&bell));
-                let (is_over, _) = theirs.order.lock().unwrap().look(ticket, &waker);
+                let mut waker = Some(Waker::from(std::sync::Arc::clone(&bell)));
+                let is_over = theirs.order.lock().unwrap().look(ticket, &mut waker);
                 (!is_over).then_some((ticket, bell))
             }
         });
         front.leave(&guard);
         if let Some((ticket, bell)) = other.join().unwrap() {
             assert!(bell.0.load(Ordering::Relaxed), "it sleeps for ever");
-            let (is_over, _) = front.order.lock().unwrap().look(ticket, Waker::noop());
+            let is_over = front.order.lock().unwrap().look(ticket, &mut None);
             assert!(is_over);
         }
         front.assert_at_rest();

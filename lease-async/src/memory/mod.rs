@@ -34,7 +34,8 @@ use crate::events::{EventSource, Events};
 use crate::ids;
 use crate::leases::no_margin;
 use crate::liveness::{AsyncHolderLiveness, Blocking, DeathSource};
-use crate::telemetry;
+use crate::relayed::relayed;
+use crate::telemetry::{self, Cause};
 
 /// What telemetry calls it.
 const BACKEND: &str = "memory";
@@ -350,12 +351,10 @@ impl<H: Holder> Inner<H> {
         }
         // First, so that who has lost a lease knows before its successor runs. Told in the span of that one.
         match parting.served.first() {
-            Some(span) => telemetry::inside(span, || self.publish(mine)),
+            Some(cause) => cause.inside(|| self.publish(mine)),
             None => self.publish(mine),
         }
-        for span in parting.served {
-            apart(|| drop(span));
-        }
+        drop(parting.served);
         parting.wakers.wake();
         if parting.drained {
             apart(|| self.drained.notify_waiters());
@@ -396,6 +395,8 @@ impl<H: Holder> Inner<H> {
     }
 
     fn attempt(self: &Arc<Self>, call: &Call<H>, how: How<'_>) -> Attempt<H> {
+        let resource = call.resource.as_ref();
+        let mut cause = Cause::of(call.wait);
         self.turn(how, |state, turn| {
             if state.stage == Stage::Shut && matches!(call.action, Action::Acquire { .. }) {
                 return Attempt::Answered(Err(AuthorityError::ShutDown));
@@ -406,7 +407,7 @@ impl<H: Holder> Inner<H> {
                     Attempt::Answered(Ok(outcome))
                 }
                 Step::Ask(questions) => Attempt::Ask(questions),
-                Step::Queued(waiter) => match state.queued(self, waiter, call.resource.as_ref()) {
+                Step::Queued(waiter) => match state.queued(self, waiter, (resource, &mut cause)) {
                     Ok(()) => Attempt::Waits(Waiting::new(Arc::clone(self), waiter)),
                     Err(error) => {
                         state.turn_away(waiter, turn);
@@ -562,6 +563,7 @@ impl<H: Holder> Authority for Memory<H> {
     ) -> Reply<H> {
         let Request { holder, ttl, wait } = request;
         let inner = &self.inner;
+        let mut cause = Cause::of(wait);
         // The reply is made where it goes, since a copy of an answer is not free.
         inner.turn(How::from_front(note.cloned()), |state, turn| {
             if state.stage == Stage::Shut {
@@ -586,16 +588,18 @@ impl<H: Holder> Authority for Memory<H> {
                     let again = Arc::clone(inner).observing(call, questions, how);
                     Reply::Pending(Box::pin(again))
                 }
-                Step::Queued(waiter) => match state.queued(inner, waiter, Some(resource)) {
-                    Ok(()) => {
-                        let waiting = Waiting::new(Arc::clone(inner), waiter);
-                        Reply::Pending(Box::pin(waiting))
+                Step::Queued(waiter) => {
+                    match state.queued(inner, waiter, (Some(resource), &mut cause)) {
+                        Ok(()) => {
+                            let waiting = Waiting::new(Arc::clone(inner), waiter);
+                            Reply::Pending(Box::pin(waiting))
+                        }
+                        Err(error) => {
+                            state.turn_away(waiter, turn);
+                            Reply::Ready(Err(error))
+                        }
                     }
-                    Err(error) => {
-                        state.turn_away(waiter, turn);
-                        Reply::Ready(Err(error))
-                    }
-                },
+                }
             }
         })
     }
@@ -621,7 +625,7 @@ impl<H: Holder> Authority for Memory<H> {
     fn shutdown(&self, within: Duration) -> BoxFuture<ShutdownReport> {
         let turned_away = self.inner.turn(How::default(), State::shut_down);
         let until = self.inner.clock.now().after(within);
-        Box::pin(Arc::clone(&self.inner).drain(until, turned_away))
+        Box::pin(relayed(Arc::clone(&self.inner).drain(until, turned_away)))
     }
 
     fn clock(&self) -> Arc<dyn AlarmClock> {

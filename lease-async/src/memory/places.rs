@@ -30,8 +30,10 @@ enum Place<T> {
 
 /// What somebody who looked at its place found.
 pub(super) enum Look<T> {
-    /// Nothing yet. The waker that is not needed any more is to be dropped outside the lock.
-    Waits(Option<Waker>),
+    /// Nothing yet, and it is known whom to wake.
+    Waits,
+    /// Nothing yet, and whom to wake is to be said by a waker that was cloned outside the lock.
+    Unknown,
     /// The answer; its place is gone.
     Answer(T),
     /// No answer will come.
@@ -92,12 +94,17 @@ impl<K: Copy + Hash + Ord, T> Places<K, T> {
         Ok(waker)
     }
 
-    /// Takes the answer, or remembers whom to wake.
+    /// Takes the answer, or remembers whom to wake: `fresh`, a clone of `waker`. What is left in `fresh` is to be
+    /// dropped outside the lock.
     #[inline]
-    pub(super) fn look(&mut self, who: K, waker: &Waker) -> Look<T> {
+    pub(super) fn look(&mut self, who: K, waker: &Waker, fresh: &mut Option<Waker>) -> Look<T> {
         match self.get_mut(who) {
-            Some(Place::Empty(Some(kept))) if kept.will_wake(waker) => return Look::Waits(None),
-            Some(Place::Empty(kept)) => return Look::Waits(kept.replace(waker.clone())),
+            Some(Place::Empty(Some(kept))) if kept.will_wake(waker) => return Look::Waits,
+            Some(Place::Empty(_)) if fresh.is_none() => return Look::Unknown,
+            Some(Place::Empty(kept)) => {
+                core::mem::swap(kept, fresh);
+                return Look::Waits;
+            }
             Some(Place::Answered(_) | Place::Shut) => {}
             None => return Look::Shut,
         }

@@ -10,14 +10,13 @@ use lease_core::{
     Action, By, Call, Generation, Grant, Holder, Moment, Outcome, Provenance, Question, Registry,
     ResourceKey, Turn, Wait, WaiterId,
 };
-use tracing::Span;
 
 use super::places::{Left, Places};
 use super::{How, Inner};
 use crate::authority::AuthorityError;
 use crate::caught::{apart, caught};
 use crate::clock::{Alarm, AlarmError};
-use crate::telemetry::Causes;
+use crate::telemetry::{Cause, Causes};
 
 pub(super) struct State<H: Holder> {
     pub(super) registry: Registry<H>,
@@ -26,8 +25,8 @@ pub(super) struct State<H: Holder> {
     /// The leases that were granted to requests, and that none of these has received yet.
     unclaimed: UnclaimedLeases,
     pub(super) causes: Causes,
-    /// The spans of those that were just served.
-    served: Vec<Span>,
+    /// The spans of those that were just served, or could not wait.
+    served: Vec<Cause>,
     alarm: Option<(Moment, Alarm)>,
     /// Alarms that are not needed any more, to drop outside the lock.
     disarmed: Vec<(Moment, Alarm)>,
@@ -104,7 +103,7 @@ impl UnclaimedLeases {
 pub(super) struct Parting {
     pub(super) wakers: Wakers,
     pub(super) discarded: Vec<Waker>,
-    pub(super) served: Vec<Span>,
+    pub(super) served: Vec<Cause>,
     /// Dropped outside: disarming may drop a waker, and that anything. Mostly there is one at most, which takes no
     /// memory.
     pub(super) alarm: Option<(Moment, Alarm)>,
@@ -165,7 +164,7 @@ impl<H: Holder> State<H> {
     }
 
     /// The span of the first request that waits for what is asked about.
-    pub(super) fn cause(&self, question: &Question<H>) -> Span {
+    pub(super) fn cause(&self, question: &Question<H>) -> Cause {
         let generation = question.about.generation;
         self.causes.of(generation, |key| self.registry.lease(key))
     }
@@ -179,11 +178,11 @@ impl<H: Holder> State<H> {
         &mut self,
         inner: &Arc<Inner<H>>,
         waiter: WaiterId,
-        resource: Option<&ResourceKey>,
+        (resource, cause): (Option<&ResourceKey>, &mut Cause),
     ) -> Result<(), AuthorityError> {
         self.places.add(waiter);
         self.moved = true;
-        self.causes.add(waiter, resource);
+        self.causes.add(waiter, resource, cause);
         let armed = self.arm(inner);
         let before = armed.map_err(|error| AuthorityError::Unreachable(error.into()))?;
         self.disarmed.extend(before);
@@ -193,7 +192,7 @@ impl<H: Holder> State<H> {
     /// Takes a request back that could not be queued.
     pub(super) fn turn_away(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) {
         self.forget(waiter, turn);
-        drop(self.causes.remove(waiter));
+        self.served.extend(self.causes.remove(waiter));
     }
 
     /// An answer is received.

@@ -9,13 +9,14 @@ use lease_core::{Holder, Outcome, WaiterId};
 use super::places::Look;
 use super::{How, Inner};
 use crate::authority::AuthorityError;
-use crate::caught::apart;
 
 /// Waits for the answer to a queued request. Dropping it takes the request back.
 pub(super) struct Waiting<H: Holder> {
     inner: Arc<Inner<H>>,
     /// `None` once the answer was taken.
     waiter: Option<WaiterId>,
+    /// It was polled, so it is known whom to wake.
+    polled: bool,
 }
 
 impl<H: Holder> Waiting<H> {
@@ -23,6 +24,7 @@ impl<H: Holder> Waiting<H> {
         Self {
             inner,
             waiter: Some(waiter),
+            polled: false,
         }
     }
 }
@@ -35,27 +37,30 @@ impl<H: Holder> Future for Waiting<H> {
         let Some(waiter) = this.waiter else {
             return Poll::Ready(Err(AuthorityError::ShutDown));
         };
-        // Goes after the lock is free: with a span anything may go.
+        // Both go after the lock is free, and a waker is cloned before it: with these anything may be called.
         let _cause;
-        let mut state = this.inner.state();
-        match state.places.look(waiter, cx.waker()) {
-            Look::Waits(replaced) => {
-                drop(state);
-                // With a waker a task may go, and with that another request.
-                drop(replaced);
-                Poll::Pending
-            }
-            Look::Answer((_, outcome)) => {
-                state.answered(&outcome);
-                _cause = state.causes.remove(waiter);
-                this.waiter = None;
-                // As the last thing: the copy of an answer is not free.
-                Poll::Ready(Ok(outcome))
-            }
-            Look::Shut => {
-                _cause = state.causes.remove(waiter);
-                this.waiter = None;
-                Poll::Ready(Err(AuthorityError::ShutDown))
+        let mut fresh = (!this.polled).then(|| cx.waker().clone());
+        this.polled = true;
+        loop {
+            let mut state = this.inner.state();
+            match state.places.look(waiter, cx.waker(), &mut fresh) {
+                Look::Waits => return Poll::Pending,
+                Look::Unknown => {
+                    drop(state);
+                    fresh = Some(cx.waker().clone());
+                }
+                Look::Answer((_, outcome)) => {
+                    state.answered(&outcome);
+                    _cause = state.causes.remove(waiter);
+                    this.waiter = None;
+                    // As the last thing: the copy of an answer is not free.
+                    return Poll::Ready(Ok(outcome));
+                }
+                Look::Shut => {
+                    _cause = state.causes.remove(waiter);
+                    this.waiter = None;
+                    return Poll::Ready(Err(AuthorityError::ShutDown));
+                }
             }
         }
     }
@@ -69,7 +74,7 @@ impl<H: Holder> Drop for Waiting<H> {
                 state.causes.remove(waiter)
             });
             // The last of its span, maybe, and then its subscriber runs.
-            apart(|| drop(cause));
+            drop(cause);
         }
     }
 }

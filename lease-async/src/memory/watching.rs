@@ -72,7 +72,7 @@ impl<H: Holder> Inner<H> {
                 continue;
             }
             let cause = self.state().cause(question);
-            let look = self.observe(question).instrument(cause);
+            let look = self.observe(question).instrument(cause.span());
             let verdict = outcome(look).await.unwrap_or_else(unseen);
             answers.push(question.answer(verdict));
         }

@@ -21,8 +21,8 @@ use lease_core::{Change, Code, Generation, Holder, Moment, Receipt, ResourceKey,
 pub use self::metrics::Metrics;
 pub(crate) use self::request::Request;
 pub(crate) use self::spans::{
-    Causes, asks, changed, dropped, fenced, holder_died, incident_closed, incident_opened, inside,
-    is_off, jeopardy, left, lost, refused, renew, verified, verify,
+    Cause, Causes, asks, changed, dropped, fenced, holder_died, incident_closed, incident_opened,
+    inside, is_off, jeopardy, left, lost, refused, renew, verified, verify,
 };
 
 use self::names::Told;

@@ -5,10 +5,11 @@ use core::fmt;
 use core::time::Duration;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use lease_core::{
     Action, Change, Detail, Fenced, Generation, Holder, Lease, Question, Refusal, ResourceKey,
-    SessionHolder, Verdict, WaiterId,
+    SessionHolder, Verdict, Wait, WaiterId,
 };
 use tracing::field::{Empty, display};
 use tracing::level_filters::LevelFilter;
@@ -419,35 +420,78 @@ pub(crate) fn holder_died(generation: Generation) {
     });
 }
 
+/// The span of a request that may come to wait, if there is one.
+///
+/// Neither made nor dropped under a lock: with a span its subscriber is called, which may call the authority.
+#[derive(Clone)]
+pub(crate) struct Cause(Option<Arc<Span>>);
+
+impl Cause {
+    /// The present span, for a request that waits so long.
+    #[inline]
+    pub(crate) fn of(wait: Wait) -> Self {
+        if wait == Wait::No || is_off() {
+            return Self(None);
+        }
+        let span = made(Span::current);
+        Self((!span.is_disabled()).then(|| Arc::new(span)))
+    }
+
+    pub(crate) fn span(&self) -> Span {
+        let span = self.0.as_ref();
+        span.map_or_else(Span::none, |span| made(|| Span::clone(span)))
+    }
+
+    /// Does something in this span.
+    pub(crate) fn inside<T>(&self, act: impl FnOnce() -> T) -> T {
+        match &self.0 {
+            Some(span) => inside(span, act),
+            None => act(),
+        }
+    }
+}
+
+impl Drop for Cause {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(span) = self.0.take() {
+            apart(|| drop(span));
+        }
+    }
+}
+
 /// The spans of requests that wait: a look at a holder belongs to the first of them.
-pub(crate) struct Causes(BTreeMap<WaiterId, (ResourceKey, Span)>);
+pub(crate) struct Causes(BTreeMap<WaiterId, (ResourceKey, Cause)>);
 
 impl Causes {
     pub(crate) const fn new() -> Self {
         Self(BTreeMap::new())
     }
 
-    /// Remembers the present span, if there is one.
+    /// Remembers the span of a request that waits now.
     #[inline]
-    pub(crate) fn add(&mut self, waiter: WaiterId, resource: Option<&ResourceKey>) {
-        if is_off() {
-            return;
-        }
-        // The request is in line already, and is not to be left there by a panic.
-        let span = made(Span::current);
-        if let Some(resource) = resource.filter(|_| !span.is_disabled()) {
-            self.0.insert(waiter, (resource.clone(), span));
+    pub(crate) fn add(
+        &mut self,
+        waiter: WaiterId,
+        resource: Option<&ResourceKey>,
+        cause: &mut Cause,
+    ) {
+        if cause.0.is_some()
+            && let Some(resource) = resource
+        {
+            let cause = Cause(cause.0.take());
+            self.0.insert(waiter, (resource.clone(), cause));
         }
     }
 
     /// The request is answered or gone. Its span may end with it, so it goes outside of locks.
     #[inline]
-    pub(crate) fn remove(&mut self, waiter: WaiterId) -> Option<Span> {
+    pub(crate) fn remove(&mut self, waiter: WaiterId) -> Option<Cause> {
         if self.0.is_empty() {
             return None;
         }
-        let (_resource, span) = self.0.remove(&waiter)?;
-        Some(span)
+        let (_resource, cause) = self.0.remove(&waiter)?;
+        Some(cause)
     }
 
     /// Returns the span of the first request that waits for the lease of this generation.
@@ -455,12 +499,12 @@ impl Causes {
         &self,
         generation: Generation,
         lease: impl Fn(&ResourceKey) -> Option<&'a Lease<H>>,
-    ) -> Span {
+    ) -> Cause {
         let is_asked = |resource: &ResourceKey| {
             lease(resource).is_some_and(|lease| lease.token.generation == generation)
         };
         let mut causes = self.0.values();
         let cause = causes.find(|(resource, _)| is_asked(resource));
-        cause.map_or_else(Span::none, |(_, span)| made(|| span.clone()))
+        cause.map_or(Cause(None), |(_, cause)| cause.clone())
     }
 }

@@ -5,6 +5,9 @@ mod again;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod bare;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
+mod calls_back;
 #[cfg(test)]
 mod cancel;
 #[cfg(test)]

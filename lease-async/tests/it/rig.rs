@@ -176,7 +176,7 @@ pub(crate) fn pause() {
 }
 
 /// Polls once, with a waker that does nothing.
-pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 

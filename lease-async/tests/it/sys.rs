@@ -1,13 +1,16 @@
-//! A process with one thread, which a test can move into namespaces of its own.
+//! A process with one thread, which a test can move into namespaces of its own; and wakers that tell what is done to
+//! them.
 #![expect(
     unsafe_code,
-    reason = "fork, and what only a process with one thread may do"
+    reason = "fork, what only a process with one thread may do, and the table of a waker"
 )]
 
+use core::task::{RawWaker, RawWakerVTable, Waker};
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -62,4 +65,44 @@ pub(crate) fn make_time_namespace(seconds: i64) -> Result<(), Missing> {
 pub(crate) fn enter_time_namespace() {
     let next = fs::File::open("/proc/self/ns/time_for_children").unwrap();
     move_into_link_name_space(next.as_fd(), Some(LinkNameSpaceType::Time)).unwrap();
+}
+
+/// What is called by a waker that is cloned, woken or dropped.
+type Told = dyn Fn() + Send + Sync;
+
+/// Makes a waker that calls `told` before it is cloned, woken or dropped.
+pub(crate) fn telling(told: Arc<Told>) -> Waker {
+    let data = Arc::into_raw(Arc::new(told));
+    // SAFETY: the functions of the table keep the contract of a waker, since each counts the one `Arc` that it has,
+    // and what is called may come from any thread.
+    unsafe { Waker::from_raw(RawWaker::new(data.cast(), &TELLING)) }
+}
+
+static TELLING: RawWakerVTable = RawWakerVTable::new(
+    |data| {
+        tell(data);
+        // SAFETY: as in `tell`.
+        unsafe { Arc::increment_strong_count(data.cast::<Arc<Told>>()) };
+        RawWaker::new(data, &TELLING)
+    },
+    |data| {
+        tell(data);
+        gone(data);
+    },
+    tell,
+    |data| {
+        tell(data);
+        gone(data);
+    },
+);
+
+fn tell(data: *const ()) {
+    // SAFETY: whoever calls has a waker, and with that one share of what was made in `telling`.
+    let told = unsafe { &*data.cast::<Arc<Told>>() };
+    told();
+}
+
+fn gone(data: *const ()) {
+    // SAFETY: as in `tell`, and this share goes with its waker.
+    drop(unsafe { Arc::from_raw(data.cast::<Arc<Told>>()) });
 }
