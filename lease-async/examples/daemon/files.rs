@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +36,8 @@ pub(crate) enum Fault {
     Fenced(Fenced),
     #[error("the fence of the document is unsound: {0}")]
     Unsound(&'static str),
+    #[error("the document is no regular file")]
+    Irregular,
     #[error("{0}")]
     Before(#[from] io::Error),
     /// The new document may be there, and gone again after a crash of the machine.
@@ -162,10 +165,20 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Opens a document after its first line.
 fn open(path: &Path) -> Result<Option<(FenceGate, BufReader<File>)>, Fault> {
-    let file = match File::open(path) {
+    // Without blocking: a FIFO would have its reader wait until somebody writes.
+    let opened = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path);
+    let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // A socket.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Err(Fault::Irregular),
         file => file?,
     };
+    if !file.metadata()?.is_file() {
+        return Err(Fault::Irregular);
+    }
     let mut file = BufReader::new(file);
     let mut line = Vec::new();
     file.by_ref().take(LINE).read_until(b'\n', &mut line)?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -432,6 +432,26 @@ fn a_document_whose_fence_is_unsound_is_left_as_it_is() {
         assert!(answer.starts_with(expected), "{text:?}: {answer}");
         assert_eq!(fs::read_to_string(&path).unwrap(), *text);
     }
+}
+
+#[test]
+fn what_is_no_regular_file_is_no_document_and_nobody_waits_for_it() {
+    let desk = Desk::new();
+    let documents = desk.folder.join("documents");
+    fs::create_dir(documents.join("folder")).unwrap();
+    let fifo = Command::new("mkfifo").arg(documents.join("fifo")).status();
+    assert!(fifo.unwrap().success());
+    let _socket = UnixListener::bind(documents.join("listener")).unwrap();
+    std::os::unix::fs::symlink("fifo", documents.join("link")).unwrap();
+    let mut client = desk.client("a");
+    for name in ["folder", "fifo", "listener", "link"] {
+        for line in [format!("write {name} new"), format!("read {name}")] {
+            let expected = "failed: the document is no regular file";
+            assert_eq!(client.say(&line), expected, "{line}");
+        }
+    }
+    assert_eq!(client.say("write notes one").split(' ').next(), Some("ok"));
+    assert_eq!(desk.names(), 5);
 }
 
 #[test]
