@@ -118,7 +118,7 @@ impl ResourceKey {
     /// Returns whether the two are equal or one is an ancestor of the other.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
-        self == other || self.is_ancestor_of(other) || other.is_ancestor_of(self)
+        overlap(self.as_bytes(), other.as_bytes())
     }
 
     /// Returns the texts of all ancestors, the outermost first: `a` and `a/b` for `a/b/c`.
@@ -129,9 +129,7 @@ impl ResourceKey {
 
     /// The texts of all ancestors, for who compares only.
     pub(crate) fn above(&self) -> impl Iterator<Item = &[u8]> {
-        let text = self.as_bytes();
-        let slashes = text.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        slashes.filter_map(|(at, _)| text.get(..at))
+        above(self.as_bytes())
     }
 
     /// Returns the half-open range of texts that holds exactly the descendants: from `a/` up to
@@ -142,6 +140,23 @@ impl ResourceKey {
     pub fn descendants(&self) -> (alloc::string::String, alloc::string::String) {
         (alloc::format!("{self}/"), alloc::format!("{self}0"))
     }
+}
+
+/// The texts of all ancestors of a key, the outermost first.
+pub(crate) fn above(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let slashes = text.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    slashes.filter_map(|(at, _)| text.get(..at))
+}
+
+/// Whether the keys of these texts are equal, or one is an ancestor of the other.
+pub(crate) fn overlap(one: &[u8], other: &[u8]) -> bool {
+    let (short, long) = if one.len() <= other.len() {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    let rest = long.strip_prefix(short);
+    rest.is_some_and(|rest| rest.first().is_none_or(|first| *first == b'/'))
 }
 
 /// Whether nothing in the name needs a closer look: letters, digits and other plain ASCII in segments, as

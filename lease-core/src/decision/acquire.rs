@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Case, Decision, Site, acquired_code, occupancy, released_code, sort};
+use crate::action::{Seen, WaiterId};
 use crate::cell::Lease;
 use crate::change::{Detail, ObservedBy};
 use crate::code::Code;
@@ -12,7 +13,7 @@ use crate::holder::Holder;
 use crate::id::At;
 use crate::key::ResourceKey;
 use crate::limits::TERM_MAX;
-use crate::liveness::{Question, Verdict};
+use crate::liveness::{Answer, Question, Verdict};
 use crate::plan::{Draft, Edit, Ending, Own, Plan};
 use crate::policy::{Again, LeasePolicy, Term};
 use crate::refusal::{Behind, Held, Refusal, TtlFault};
@@ -56,7 +57,7 @@ pub(super) fn acquire<H: Holder>(
     if !way.asked.is_empty() {
         return Decision::Ask(way.asked);
     }
-    if let Some(behind) = first_in_front(site, holder).filter(|_| !planted!(QueueIsOvertaken)) {
+    if let Some(behind) = behind(site, holder).filter(|_| !planted!(QueueIsOvertaken)) {
         return Decision::Refuse(Refusal::Behind(behind));
     }
     sort(&mut way.ended);
@@ -96,6 +97,17 @@ pub(crate) fn bars<H: Holder>(
         && !lease.lapsed(now)
         && occupancy(lease).is_none()
         && unopposed::<H>(policy, ttl, now).is_ok()
+}
+
+/// Whether nobody but its holder can get past `lease` now, whatever its terms: [`contend`] does not call it over
+/// or gone.
+pub(crate) fn stands<H>(lease: &Lease<H>, seen: &Seen<'_>) -> bool {
+    let mut answers = seen.answers.iter();
+    !lease.lapsed(seen.now) && !answers.any(|answer| proves_dead(answer, lease))
+}
+
+fn proves_dead<H>(answer: &Answer, lease: &Lease<H>) -> bool {
+    answer.about == lease.token && matches!(answer.verdict, Verdict::Dead(_))
 }
 
 /// What a request gets where nothing is in its way: nothing that overlaps is held, and nobody waits.
@@ -213,25 +225,42 @@ fn contend<H: Holder>(case: &Case<'_, H>, key: &ResourceKey, lease: &Lease<H>) -
     }
 }
 
-/// The earliest waiter that a request of `holder` must let go first.
+/// Whom a request of `holder` must let go first.
+fn behind<H: Holder>(site: &Site<'_, H>, holder: &H) -> Option<Box<Behind<H>>> {
+    let scene = site.case.scene;
+    if scene.queued.is_empty() {
+        return None;
+    }
+    let ours = |lease: &Lease<H>| lease.holder == *holder && !lease.lapsed(site.case.seen.now);
+    let own = scene
+        .near
+        .iter()
+        .filter(|(_, cell)| cell.lease().is_some_and(ours));
+    let own: Vec<_> = own.map(|(key, _)| *key).collect();
+    let queued = scene.queued.iter().copied();
+    let (waiter, key, by) = first_in_front((site.key, holder), &own, queued)?;
+    Some(Behind::new(key, by, waiter))
+}
+
+/// The earliest of the waiters `queued` that a request of `holder` for `key` must let go first; `own` is what
+/// that writer holds.
 ///
 /// A waiter that a lease of the same writer blocks does not count: it waits for this very writer, and
 /// the two would wait for each other. Nor does one that waits behind such a waiter.
-fn first_in_front<H: Holder>(site: &Site<'_, H>, holder: &H) -> Option<Box<Behind<H>>> {
-    let (near, queued) = (site.case.scene.near, site.case.scene.queued);
-    let ours = |lease: &Lease<H>| lease.holder == *holder && !lease.lapsed(site.case.seen.now);
-    let held = |key: &ResourceKey| {
-        let mut near = near.iter();
-        near.any(|(near, cell)| near.overlaps(key) && cell.lease().is_some_and(ours))
-    };
+pub(crate) fn first_in_front<'a, H: Holder>(
+    (key, holder): (&ResourceKey, &H),
+    own: &[&ResourceKey],
+    queued: impl Iterator<Item = (WaiterId, &'a ResourceKey, &'a H)>,
+) -> Option<(WaiterId, &'a ResourceKey, &'a H)> {
     let mut passed: Vec<(&ResourceKey, &H)> = Vec::new();
-    for &(waiter, key, by) in queued.iter().filter(|(.., by)| *by != holder) {
+    for (waiter, wanted, by) in queued.filter(|&(.., by)| by != holder) {
         let waits_for_us =
-            |&(other, whose): &(&ResourceKey, &H)| whose != by && other.overlaps(key);
-        if !planted!(WaitsBehindItself) && (held(key) || passed.iter().any(waits_for_us)) {
-            passed.push((key, by));
-        } else if key.overlaps(site.key) {
-            return Some(Behind::new(key, by, waiter));
+            |&(other, whose): &(&ResourceKey, &H)| whose != by && other.overlaps(wanted);
+        let blocked = own.iter().any(|own| own.overlaps(wanted));
+        if !planted!(WaitsBehindItself) && (blocked || passed.iter().any(waits_for_us)) {
+            passed.push((wanted, by));
+        } else if wanted.overlaps(key) {
+            return Some((waiter, wanted, by));
         }
     }
     None

@@ -1,22 +1,21 @@
 //! Whoever frees a resource hands it over in the same call.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
+use super::ahead::{Candidates, Crowd};
 use super::queue::Waiter;
 use super::request::Grantee;
-use super::store::Store;
 use super::{Asked, Registry, Request, Settled, Step, Turn, refused};
 use crate::action::{Action, Scene, Seen, Wait, WaiterId};
-use crate::cell::Lease;
 use crate::change::{Change, Detail};
 use crate::code::Code;
-use crate::decision::{Decision, decide, sweep};
+use crate::decision::{Decision, decide, stands, sweep};
 use crate::holder::Holder;
 use crate::id::Slot;
 use crate::key::ResourceKey;
-use crate::liveness::{Answer, Question, Verdict};
+use crate::liveness::{Question, Verdict};
 use crate::plan::Grant;
 use crate::receipt::Receipt;
 use crate::refusal::Refusal;
@@ -49,10 +48,11 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             causes.push(Cause::Proven);
         }
         self.pass_on(causes, turn);
+        let mut crowd = Crowd::default();
         while let Some(waiter) = self.queue.timed_out(turn.seen.now) {
             // The last attempt: the bounded sweep may not have come to what is in its way.
             let mut causes = Vec::new();
-            self.serve(waiter, &mut causes, turn);
+            self.serve(waiter, &mut causes, &mut crowd, turn);
             self.pass_on(causes, turn);
             if let Some(gone) = self.withdraw(waiter, Code::WaitTimedOut, turn) {
                 self.time_out(waiter, gone, turn.seen.now);
@@ -122,7 +122,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             self.settle(waiter, gone.key, Err(Refusal::Withdrawn { waiter }));
         }
         let mut ended = Vec::new();
-        let near = self.store.of_holder(holder);
+        let near: Vec<_> = self.store.of_holder(holder).collect();
         let scene = Scene {
             own: None,
             near: &near,
@@ -301,6 +301,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         if self.queue.is_empty() || planted!(NobodyIsServed) {
             return;
         }
+        let mut crowd = Crowd::default();
         while let Some(cause) = causes.pop() {
             // Without this a thousand requests that leave together each try all the others.
             if let Cause::Freed(key) = &cause
@@ -317,7 +318,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 if self.must_stand_behind(waiter, first.as_ref()) {
                     continue;
                 }
-                let served = self.serve(waiter, causes, turn);
+                let served = self.serve(waiter, causes, &mut crowd, turn);
                 if first.is_none() {
                     first = self.stands_before_all(waiter, &cause);
                 }
@@ -368,12 +369,17 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         &mut self,
         id: WaiterId,
         causes: &mut Vec<Cause<H>>,
+        crowd: &mut Crowd,
         turn: &mut Turn<'_>,
     ) -> Option<ResourceKey> {
         let key = self.queue.get(id)?.key.clone();
-        if let Some(place) = self.open_to(id, &key) {
+        let place = self.store.place(&key, None)?;
+        if self.is_open_to(place, &key, id) {
             let served = self.serve_at(place, id, causes, turn);
             return served.then_some(key);
+        }
+        if self.must_go_on_waiting(place, id, crowd, &turn.seen) {
+            return None;
         }
         match self.serve_by_plan(id, &key, causes, turn)? {
             Ok(granted) => {
@@ -440,12 +446,10 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         Some(waiter.key)
     }
 
-    /// The place of `key`, if nothing is in the way of the waiting request `id` for it: nothing that overlaps is
-    /// held, and nobody waits in front.
-    fn open_to(&self, id: WaiterId, key: &ResourceKey) -> Option<u32> {
-        let place = self.store.place(key, None)?;
-        let open = self.store.clear(place) && self.store.next_waiter(key, None) == Some(id);
-        open.then_some(place)
+    /// Whether nothing is in the way of the waiting request `id` for `key`, whose place is `place`: nothing that
+    /// overlaps is held, and nobody waits in front.
+    fn is_open_to(&self, place: u32, key: &ResourceKey, id: WaiterId) -> bool {
+        self.store.clear(place) && self.store.next_waiter(key, None) == Some(id)
     }
 
     /// Decides for a waiting request that has something in its way. Answers nothing if it goes on waiting, or
@@ -485,61 +489,6 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
     }
 
-    /// Fetches the earlier waiters that matter to a request of `holder`: those that overlap it, and
-    /// those that one of these may wait behind.
-    pub(super) fn in_front<'a>(
-        &'a self,
-        key: &'a ResourceKey,
-        holder: &H,
-        me: Option<WaiterId>,
-        out: &mut Vec<(WaiterId, &'a ResourceKey, &'a H)>,
-    ) {
-        if self.queue.is_empty() {
-            return;
-        }
-        // Only a writer that holds something can pass a waiter of another, so the earliest is enough: not all
-        // who wait around here are listed for each of them.
-        let holds_nothing = !self.store.holds(holder);
-        if holds_nothing
-            && let Some(first) = self.store.next_waiter(key, None)
-            && me.is_none_or(|me| first < me)
-            && let Some(waiter) = self.queue.get(first)
-            && waiter.holder != *holder
-        {
-            out.push((first, &waiter.key, &waiter.holder));
-            return;
-        }
-        let mut outermost = key;
-        for (id, waiter) in self.earlier(key, me) {
-            out.push((id, &waiter.key, &waiter.holder));
-            if holds_nothing && waiter.holder != *holder {
-                return;
-            }
-            if waiter.key.is_ancestor_of(outermost) {
-                outermost = &waiter.key;
-            }
-        }
-        if outermost == key {
-            return;
-        }
-        // A waiter for an ancestor can make others wait that do not overlap this request.
-        out.clear();
-        let all = self.earlier(outermost, me);
-        out.extend(all.map(|(id, waiter)| (id, &waiter.key, &waiter.holder)));
-    }
-
-    /// The waiters before `me` for keys that overlap `key`, the earliest first.
-    fn earlier<'a>(
-        &'a self,
-        key: &'a ResourceKey,
-        me: Option<WaiterId>,
-    ) -> impl Iterator<Item = (WaiterId, &'a Waiter<H>)> {
-        let mut candidates = Candidates::of(&self.store, key);
-        core::iter::from_fn(move || candidates.next(&self.store, key))
-            .take_while(move |&id| me.is_none_or(|me| id < me))
-            .filter_map(|id| Some((id, self.queue.get(id)?)))
-    }
-
     /// What must be known about holders for those who wait: a driver watches them, and calls
     /// [`advance`](Self::advance) with the answers.
     #[must_use]
@@ -547,9 +496,16 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let seen = Seen::at(self.latest);
         let mut questions: Vec<Question<H>> = Vec::new();
         let mut known = BTreeSet::new();
+        let mut asking: BTreeMap<Option<u32>, Vec<&H>> = BTreeMap::new();
         for (id, waiter) in self.queue.iter() {
-            let action = waiter.asks();
             let place = self.store.place(&waiter.key, None);
+            // A writer does not ask about its own leases, so two of them ask all there is to ask at a key.
+            let asking = asking.entry(place).or_default();
+            if asking.len() == 2 || asking.contains(&&waiter.holder) {
+                continue;
+            }
+            asking.push(&waiter.holder);
+            let action = waiter.asks();
             let asked = Asked {
                 key: &waiter.key,
                 place,
@@ -562,51 +518,5 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             }
         }
         questions
-    }
-}
-
-/// Whether nobody but its holder can get past `lease` now.
-fn stands<H>(lease: &Lease<H>, seen: &Seen<'_>) -> bool {
-    let mut answers = seen.answers.iter();
-    !lease.lapsed(seen.now) && !answers.any(|answer| proves_dead(answer, lease))
-}
-
-fn proves_dead<H>(answer: &Answer, lease: &Lease<H>) -> bool {
-    answer.about == lease.token && matches!(answer.verdict, Verdict::Dead(_))
-}
-
-/// A walk through waiters, the earliest first.
-///
-/// Where some wait below a key, they are listed once, since looking for the next one looks at all of them.
-#[derive(Default)]
-struct Candidates {
-    listed: Option<alloc::vec::IntoIter<WaiterId>>,
-    after: Option<WaiterId>,
-}
-
-impl Candidates {
-    /// Those that wait for keys that overlap `key`.
-    fn of<H: Holder, S: BuildHasher + Clone>(store: &Store<H, S>, key: &ResourceKey) -> Self {
-        Self {
-            listed: store.waiters_around(key).map(Vec::into_iter),
-            after: None,
-        }
-    }
-
-    fn next<H: Holder, S: BuildHasher + Clone>(
-        &mut self,
-        store: &Store<H, S>,
-        key: &ResourceKey,
-    ) -> Option<WaiterId> {
-        let next = match &mut self.listed {
-            Some(listed) => listed.next(),
-            None => store.next_waiter(key, self.after),
-        };
-        self.go_on(next)
-    }
-
-    fn go_on(&mut self, next: Option<WaiterId>) -> Option<WaiterId> {
-        self.after = next.or(self.after);
-        next
     }
 }

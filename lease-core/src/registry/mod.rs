@@ -1,5 +1,6 @@
 //! The memory driver: cells, counters, queue and receipts of one authority, as plain data.
 
+mod ahead;
 mod bearer;
 mod expiry;
 mod handover;
@@ -20,6 +21,7 @@ use core::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 
+use self::ahead::Ahead;
 use self::handover::Cause;
 use self::log::Log;
 use self::queue::Queue;
@@ -563,30 +565,27 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Fetches the scene and decides.
     fn decide(&self, asked: &Asked<'_, H>, seen: &Seen<'_>) -> Decision<H> {
         let &Asked {
-            key,
-            place,
-            action,
-            me,
+            key, place, action, ..
         } = asked;
         let free = Cell::FREE;
         let cell = self.store.cell_at(place).unwrap_or(&free);
         let mut near = Vec::new();
-        let mut queued = Vec::new();
+        let mut ahead = Ahead::NOTHING;
         if let (Action::Acquire { .. } | Action::Adopt { .. }, Some(place)) = (action, place) {
             self.store.near(place, &mut near);
         }
-        if let Action::Acquire { holder, .. } = action
+        // Who is refused whoever waits is not told of those who wait.
+        if let (Action::Acquire { holder, .. }, Some(place)) = (action, place)
             && !is_re_entry(cell, holder, seen.now)
+            && !self.is_barred(place, holder, seen)
         {
-            self.in_front(key, holder, me, &mut queued);
-            if !queued.is_empty() {
-                near.extend(self.store.of_holder(holder));
-            }
+            ahead = self.ahead(asked, holder);
+            near.extend(&ahead.own);
         }
         let scene = Scene {
             own: Some((key, cell)),
             near: &near,
-            queued: &queued,
+            queued: &ahead.queued,
             due: &[],
         };
         let mut decision = decide(&self.policy, &scene, action, seen);

@@ -17,7 +17,7 @@ use crate::action::WaiterId;
 use crate::cell::{Cell, Lease};
 use crate::holder::Holder;
 use crate::id::{At, Generation, Slot};
-use crate::key::ResourceKey;
+use crate::key::{ResourceKey, above};
 use crate::limits::SWEEP_LEASES;
 use crate::plan::{Cells, Edit, edit_in_place};
 use crate::policy::OnExpiry;
@@ -225,6 +225,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// Makes the key at `place` free.
+    #[inline]
     pub(super) fn remove_at(&mut self, place: u32) {
         if let Some(owner) = self.clear_out(place) {
             self.owners.let_go(owner);
@@ -258,13 +259,13 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// Every held cell of `holder`.
-    pub(super) fn of_holder(&self, holder: &H) -> Vec<(&ResourceKey, &Cell<H>)> {
+    pub(super) fn of_holder(&self, holder: &H) -> impl Iterator<Item = (&ResourceKey, &Cell<H>)> {
         let first = self.owners.first_of(holder).unwrap_or(NONE);
         let places = core::iter::successors(self.node(first).map(|_| first), |&place| {
             let next = self.node(place)?.next_of_holder;
             self.node(next).map(|_| next)
         });
-        places.filter_map(|place| self.held_at(place)).collect()
+        places.filter_map(|place| self.held_at(place))
     }
 
     /// The held cells that overlap the key at `place`, without its own.
@@ -275,10 +276,18 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             out.extend(self.held_at(above));
             above = node.parent;
         }
-        if node.held_below > 0 {
-            let held_below = |node: &Node<H>| node.held_below;
-            self.below(place, held_below, |place| out.extend(self.held_at(place)));
-        }
+        out.extend(
+            self.below(place, |node| node.held_below)
+                .filter_map(|place| self.held_at(place)),
+        );
+    }
+
+    /// The leases at `place`, above it and below it.
+    pub(super) fn overlapping(&self, place: u32) -> impl Iterator<Item = &Lease<H>> {
+        let at = self.node(place).into_iter().chain(self.above(place));
+        let below = self.below(place, |node| node.held_below);
+        let below = below.filter_map(|place| self.node(place));
+        at.chain(below).filter_map(|node| node.cell.lease())
     }
 
     /// Whether nothing is held at `place`, above it or below it.
@@ -318,22 +327,24 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
             .any(test)
     }
 
-    /// Visits what lies strictly below `place`, where `count` says that there is something.
-    fn below(&self, place: u32, count: impl Fn(&Node<H>) -> u32, mut visit: impl FnMut(u32)) {
-        let first = |place: u32| {
-            self.node(place)
-                .filter(|node| count(node) > 0)
-                .map_or(NONE, |node| node.first_child)
+    /// What lies strictly below `place`, where `count` says that there is something.
+    fn below(&self, place: u32, count: impl Fn(&Node<H>) -> u32) -> impl Iterator<Item = u32> {
+        let first = move |place: u32| {
+            let node = self.node(place).filter(|node| count(node) > 0);
+            node.map_or(NONE, |node| node.first_child)
         };
-        let mut open = alloc::vec![first(place)];
-        while let Some(place) = open.pop() {
-            let Some(node) = self.node(place) else {
-                continue;
-            };
-            visit(place);
-            open.push(node.next_sibling);
-            open.push(first(place));
-        }
+        let mut open = Vec::new();
+        let mut next = first(place);
+        core::iter::from_fn(move || {
+            while self.node(next).is_none() {
+                next = open.pop()?;
+            }
+            let place = next;
+            let sibling = self.node(place).map_or(NONE, |node| node.next_sibling);
+            open.push(sibling);
+            next = first(place);
+            Some(place)
+        })
     }
 
     /// The earliest waiter after `after` for a key that overlaps `key`.
@@ -342,42 +353,43 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         key: &ResourceKey,
         after: Option<WaiterId>,
     ) -> Option<WaiterId> {
-        let mut next: Option<WaiterId> = None;
-        let mut look = |place: u32| {
-            let first = self.node(place).and_then(|node| node.next_waiter(after));
-            next = match (next, first) {
-                (Some(next), Some(first)) => Some(next.min(first)),
-                (next, first) => next.or(first),
-            };
-        };
-        self.around(key, &mut look);
-        next
+        let around = self.around(key.as_bytes());
+        around.filter_map(|node| node.next_waiter(after)).min()
     }
 
-    /// Visits the nodes above, at and below `key` at which somebody may wait.
-    fn around(&self, key: &ResourceKey, visit: &mut impl FnMut(u32)) {
-        key.above()
-            .filter_map(|text| self.find(text))
-            .for_each(&mut *visit);
-        if let Some(place) = self.find(key.as_bytes()) {
-            visit(place);
-            self.below(place, |node| node.waiting_below, visit);
-        }
-    }
-
-    /// All waiters for keys that overlap `key`, the earliest first, if any of them waits below it.
-    pub(super) fn waiters_around(&self, key: &ResourceKey) -> Option<Vec<WaiterId>> {
-        let place = self.find(key.as_bytes())?;
-        if self.node(place)?.waiting_below == 0 {
-            return None;
-        }
-        let mut all = Vec::new();
-        let mut look = |place: u32| {
-            all.extend(self.node(place).into_iter().flat_map(Node::waiting));
-        };
-        self.around(key, &mut look);
+    /// All waiters for keys that overlap the key `text`, the earliest first.
+    pub(super) fn waiters_around(&self, text: &[u8]) -> Vec<WaiterId> {
+        let mut all: Vec<_> = self.around(text).flat_map(Node::waiting).collect();
         all.sort_unstable();
-        Some(all)
+        all
+    }
+
+    /// The nodes above, at and below the key `text` at which somebody may wait.
+    fn around(&self, text: &[u8]) -> impl Iterator<Item = &Node<H>> {
+        let place = self.find(text);
+        let below = place.map(|place| self.below(place, |node| node.waiting_below));
+        let above = above(text).filter_map(|text| self.find(text));
+        let places = above.chain(place).chain(below.into_iter().flatten());
+        places.filter_map(|place| self.node(place))
+    }
+
+    /// Whether somebody waits for a key below the one at `place`.
+    pub(super) fn is_waited_for_below(&self, place: u32) -> bool {
+        self.node(place).is_some_and(|node| node.waiting_below > 0)
+    }
+
+    /// The outermost key above `key` for which somebody waited before `me`, or else `key` itself.
+    pub(super) fn outermost_waited_for<'a>(
+        &self,
+        key: &'a ResourceKey,
+        me: Option<WaiterId>,
+    ) -> &'a [u8] {
+        let waited_for = |text: &&[u8]| {
+            let node = self.find(text).and_then(|place| self.node(place));
+            let first = node.and_then(|node| node.next_waiter(None));
+            first.is_some_and(|first| me.is_none_or(|me| first < me))
+        };
+        key.above().find(waited_for).unwrap_or(key.as_bytes())
     }
 
     /// Notes that the owner at `owner` waits for the key at `place` by the request `waiter`.
@@ -526,6 +538,7 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// Gives memory back once seven eighths of the places are free, or of those of holders where these are more.
+    #[inline]
     pub(super) fn shrink(&mut self) {
         let (nodes, owners) = ((self.nodes.len(), self.free.len()), self.owners.places());
         let keeps_owners = owners.0 <= nodes.0 || is_dense(owners);
@@ -538,6 +551,8 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     ///
     /// Places change; a hint that is out of date is found out by its token, or by its holder. Nothing of the
     /// caller's runs here: what panicked half-way would leave half.
+    #[cold]
+    #[inline(never)]
     fn build_anew(&mut self) {
         let live = self.nodes.len().saturating_sub(self.free.len());
         let anew = Self {

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod connections;
 #[cfg(test)]
+mod crowds;
+#[cfg(test)]
 mod driver;
 #[cfg(test)]
 mod errors;
