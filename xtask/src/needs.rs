@@ -24,8 +24,11 @@ type Probe = fn() -> Presence;
 /// A Unix socket has a path of at most about 100 bytes; a test names its folder and socket below.
 const SCRATCH_BYTES: usize = 60;
 
+/// What a storm of real faults writes, several times over.
+const SCRATCH_ROOM: usize = 8 << 20;
+
 /// Every need that a test may name.
-const NEEDS: [(&str, Probe); 22] = [
+const NEEDS: [(&str, Probe); 23] = [
     ("cgroup-v1-freezer", || {
         cgroup(&["/sys/fs/cgroup/freezer"], "freezer.state")
     }),
@@ -49,6 +52,7 @@ const NEEDS: [(&str, Probe); 22] = [
     ("proc-mount", || {
         unshare(&["--pid", "--fork", "--mount-proc"], "true")
     }),
+    ("processes", processes),
     ("ptrace", ptrace),
     ("python-sqlite", || {
         program("python3", &["-c", "import sqlite3"])
@@ -95,9 +99,11 @@ fn scratch_folder(folder: &Path) -> Presence {
         return Presence::Missing(format!("the path {name} has {bytes} bytes"));
     }
     let file = folder.join(format!("xtask-probe-{}", std::process::id()));
-    match fs::write(&file, "probe").and_then(|()| fs::remove_file(&file)) {
-        Ok(()) => Presence::Here,
-        Err(error) => Presence::Missing(format!("{name}: {error}")),
+    let written = fs::write(&file, vec![0; SCRATCH_ROOM]);
+    // Half a file is removed, too; where there is none the first error says more.
+    match (written, fs::remove_file(&file)) {
+        (Ok(()), Ok(())) => Presence::Here,
+        (Err(error), _) | (Ok(()), Err(error)) => Presence::Missing(format!("{name}: {error}")),
     }
 }
 
@@ -143,6 +149,13 @@ fn kernel_threads() -> Presence {
 /// The death watch takes 4,096 processes, and a test fills it.
 fn descriptors() -> Presence {
     sees("sh", &["-c", "ulimit -Hn && ulimit -n 4200"])
+}
+
+/// A storm of real faults starts that many at once, and some for itself.
+fn processes() -> Presence {
+    let all_at_once =
+        "for _ in 1 2 3 4 5 6 7 8; do for _ in 1 2 3 4 5; do sleep 1 & done; done; wait";
+    sees("sh", &["-c", all_at_once])
 }
 
 /// The one probe by version: only a program with an ioctl of its own could see the effect.

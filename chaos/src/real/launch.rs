@@ -12,13 +12,14 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::statvfs;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{Pid, PidfdFlags, Signal, getegid, geteuid, getpid, pidfd_open};
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces};
 
 use super::chance::random;
 use super::lines::{readable, send};
-use super::problem::{Need, Problem, Tried as _};
+use super::problem::{Need, Problem, Tried as _, made};
 use super::story::Story;
 use super::sys;
 use super::wire::{SOCKET, Started, Starter};
@@ -94,11 +95,14 @@ fn attempt(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut launcher = command.spawn().tried("starting the scenario")?;
+    let mut launcher = made(command.spawn(), "starting the scenario")?;
     let words = listen(launcher.stderr.take(), deadline);
-    let told = hear(&mut launcher, deadline);
+    let told = match &words {
+        Ok(_) => hear(&mut launcher, deadline),
+        Err(problem) => Err(problem.clone()),
+    };
     end(&mut launcher)?;
-    let words = words.and_then(|thread| thread.join().ok());
+    let words = words.ok().and_then(|thread| thread?.join().ok());
     let words = words.unwrap_or_default();
     let told = told?;
     if told.is_empty() {
@@ -117,10 +121,15 @@ fn attempt(
 
 /// Reads everything that the scenario's processes say on their standard error, until the last one of
 /// them is gone, and keeps the first of it.
-fn listen(from: Option<ChildStderr>, deadline: Deadline) -> Option<thread::JoinHandle<String>> {
-    let mut from = from?;
+fn listen(
+    from: Option<ChildStderr>,
+    deadline: Deadline,
+) -> Result<Option<thread::JoinHandle<String>>, Problem> {
+    let Some(mut from) = from else {
+        return Ok(None);
+    };
     let gone = Deadline::within(deadline.remaining().saturating_add(GONE));
-    Some(thread::spawn(move || {
+    let reader = thread::Builder::new().spawn(move || {
         let mut words = Vec::new();
         let mut chunk = [0; 1 << 10];
         // What cannot be read is not told; it is for people only.
@@ -132,7 +141,8 @@ fn listen(from: Option<ChildStderr>, deadline: Deadline) -> Option<thread::JoinH
         }
         words.truncate(WORDS);
         String::from_utf8_lossy(&words).trim().to_owned()
-    }))
+    });
+    made(reader, "starting a thread").map(Some)
 }
 
 /// Reads what the scenario tells, to its end or to the deadline.
@@ -164,6 +174,12 @@ fn end(launcher: &mut Child) -> Result<(), Problem> {
 /// The longest path of a socket, with which the kernel wants a zero.
 const SOCKET_PATH: usize = 107;
 
+/// The room for a scenario, several times what it writes.
+const ROOM: u64 = 8 << 20;
+
+/// Its files, several times as many as it makes.
+const FILES: u64 = 200;
+
 /// A folder that is removed with all that is in it.
 #[derive(Debug)]
 struct Folder {
@@ -176,7 +192,9 @@ impl Folder {
 
         let name = format!("lease-chaos-{:032x}", u128::from_ne_bytes(random()));
         let mut path = std::env::temp_dir().join(&name);
-        if path.join(SOCKET).as_os_str().len() > SOCKET_PATH {
+        // The path goes into messages, which are text.
+        let is_text = path.to_str().is_some();
+        if path.join(SOCKET).as_os_str().len() > SOCKET_PATH || !is_text {
             path = Path::new("/tmp").join(name);
         }
         let mut builder = std::fs::DirBuilder::new();
@@ -184,7 +202,26 @@ impl Folder {
             .mode(0o700)
             .create(&path)
             .needs(Need::ScratchFolder, path.display())?;
-        Ok(Self { path })
+        let folder = Self { path };
+        folder.has_room()?;
+        Ok(folder)
+    }
+
+    /// A full disk is found before the scenario, in which it would look like a write that was not let in.
+    fn has_room(&self) -> Result<(), Problem> {
+        let path = self.path.display();
+        let disk = statvfs(&self.path).needs(Need::ScratchFolder, &path)?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        // A file system without a bound says that it has nothing at all.
+        let is_full = disk.f_blocks > 0 && free < ROOM;
+        if is_full || (disk.f_files > 0 && disk.f_favail < FILES) {
+            let reason = format_args!(
+                "{path}: {free} bytes and {} files are free; {ROOM} and {FILES} are needed",
+                disk.f_favail
+            );
+            return Err(Problem::missing(Need::ScratchFolder, reason));
+        }
+        Ok(())
     }
 }
 
@@ -278,7 +315,7 @@ pub(crate) fn shifted(seconds: u32, role: &[OsString]) -> Result<(), Problem> {
 
 /// Starts a process, says which number it has here, and waits for it.
 fn start(by: Starter, mut command: Command) -> Result<(), Problem> {
-    let mut child = command.spawn().tried("starting a process")?;
+    let mut child = made(command.spawn(), "starting a process")?;
     let number = i32::try_from(child.id()).tried("reading a number")?;
     let started = Started { by, child: number };
     send(&mut io::stdout().lock(), &started).tried("reporting")?;

@@ -1,7 +1,9 @@
 //! Why a real scenario could not be told to its end.
 
 use std::fmt::Display;
+use std::io;
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::story::Rule;
@@ -34,11 +36,13 @@ pub(crate) enum Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Need {
+    Descriptors,
     Linux,
     MountNamespaces,
     PidNamespaces,
     Pidfs,
     ProcMount,
+    Processes,
     ScratchFolder,
     SetTid,
     TimeNamespaces,
@@ -48,11 +52,13 @@ pub(crate) enum Need {
 impl Need {
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Descriptors => "descriptors",
             Self::Linux => "linux",
             Self::MountNamespaces => "mount-namespaces",
             Self::PidNamespaces => "pid-namespaces",
             Self::Pidfs => "pidfs",
             Self::ProcMount => "proc-mount",
+            Self::Processes => "processes",
             Self::ScratchFolder => "scratch-folder",
             Self::SetTid => "set-tid",
             Self::TimeNamespaces => "time-namespaces",
@@ -103,5 +109,41 @@ impl<T, E: Display> Tried<T> for Result<T, E> {
 
     fn needs(self, need: Need, what: impl Display) -> Result<T, Problem> {
         self.map_err(|error| Problem::missing(need, format_args!("{what}: {error}")))
+    }
+}
+
+/// Says what was opened or started when it failed. A machine that has no room for one more file or process
+/// lacks something; what is tested did nothing wrong.
+pub(crate) fn made<T>(
+    result: Result<T, impl Into<io::Error>>,
+    what: impl Display,
+) -> Result<T, Problem> {
+    result.map_err(|error| {
+        let error = error.into();
+        let told = format_args!("{what}: {error}");
+        match Errno::from_io_error(&error) {
+            Some(Errno::MFILE | Errno::NFILE) => Problem::missing(Need::Descriptors, told),
+            Some(Errno::AGAIN | Errno::NOMEM) => Problem::missing(Need::Processes, told),
+            _ => Problem::broken(told),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_room_for_one_more_is_what_the_machine_lacks() {
+        let told = |errno: Errno| {
+            made(Err::<(), _>(errno), "starting first")
+                .unwrap_err()
+                .to_string()
+        };
+        assert!(told(Errno::MFILE).starts_with("descriptors: starting first: "));
+        assert!(told(Errno::NFILE).starts_with("descriptors: starting first: "));
+        assert!(told(Errno::AGAIN).starts_with("processes: starting first: "));
+        assert!(told(Errno::NOMEM).starts_with("processes: starting first: "));
+        assert!(told(Errno::NOENT).starts_with("starting first: "));
     }
 }

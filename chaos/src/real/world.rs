@@ -22,7 +22,7 @@ use super::guarded::Guarded;
 use super::launch::{SELF, itself};
 use super::lines::{Lines, readable, send};
 use super::pause::wait_for;
-use super::problem::{Need, Problem, Tried as _};
+use super::problem::{Need, Problem, Tried as _, made};
 use super::story::{Rule, Story};
 use super::wire::{
     Answer, Command as Order, Control, Reply, Report, SOCKET, Started, Starter, Told,
@@ -131,11 +131,8 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(name: &str, mut command: Command) -> Result<Self, Problem> {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .tried(format_args!("starting {name}"))?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = made(command.spawn(), format_args!("starting {name}"))?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Problem::broken("a child without pipes"));
         };
@@ -429,7 +426,8 @@ fn is_our_namespace() -> std::io::Result<bool> {
 /// Opens a pidfd for a number of the scenario's pid namespace.
 pub(crate) fn open_pidfd(number: i32) -> Result<OwnedFd, Problem> {
     let pid = Pid::from_raw(number).ok_or_else(|| Problem::broken("0 is no process"))?;
-    pidfd_open(pid, PidfdFlags::empty()).tried(format_args!("opening process {number}"))
+    let pidfd = pidfd_open(pid, PidfdFlags::empty());
+    made(pidfd, format_args!("opening process {number}"))
 }
 
 /// Kills a process of the scenario that one of its children started, and waits for its end.

@@ -164,7 +164,12 @@ pub fn play<D: Driver>(name: &'static str, play: Play, context: &Context<'_>) ->
         .max(1);
     thread::scope(|scope| {
         for _ in 1..workers {
-            scope.spawn(|| work::<D>(play, context, &board));
+            let worker = thread::Builder::new();
+            let started = worker.spawn_scoped(scope, || work::<D>(play, context, &board));
+            // Where there is no room for one more thread, those that are there do its work.
+            if started.is_err() {
+                break;
+            }
         }
         work::<D>(play, context, &board);
     });

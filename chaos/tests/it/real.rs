@@ -359,13 +359,65 @@ fn scenario_makes_do_with_a_temporary_folder_whose_path_is_too_long_for_a_socket
     }
 }
 
-/// The program in a mount namespace of its own, where nothing shows in `/proc`.
-fn without_proc() -> Command {
+#[test]
+fn scenario_makes_do_with_a_temporary_folder_whose_path_is_no_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let test = "scenario_makes_do_with_a_temporary_folder_whose_path_is_no_text";
+    let folder = Folder::new();
+    let odd = folder.0.join(std::ffi::OsStr::from_bytes(b"\xff"));
+    std::fs::create_dir(&odd).unwrap();
+    let mut chaos = Command::new(env!("CARGO_BIN_EXE_chaos"));
+    chaos.env("TMPDIR", odd);
+    let (code, told) = command(chaos);
+    match code {
+        Some(0) => {}
+        Some(3) => not_run(test, "user-namespaces", told.trim()),
+        _ => panic!("{told}"),
+    }
+}
+
+#[test]
+fn scenario_with_hardly_any_descriptor_is_not_run() {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -n 8; exec \"$@\"", "sh"]);
+    shell.arg(env!("CARGO_BIN_EXE_chaos"));
+    let (code, told) = command(shell);
+    assert_eq!(code, Some(3), "{told}");
+    assert!(told.contains("not run  real-kill-exited: "), "{told}");
+}
+
+/// The program in a mount namespace of its own, in which this was mounted before.
+fn behind(mount: &str) -> Command {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
-    unshare.args(["mount -t tmpfs none /proc || exit 77; exec \"$@\"", "sh"]);
-    unshare.arg(env!("CARGO_BIN_EXE_chaos"));
+    unshare.arg(format!("{mount} || exit 77; exec \"$@\""));
+    unshare.args(["sh", env!("CARGO_BIN_EXE_chaos")]);
     unshare
+}
+
+/// Nothing shows in `/proc`.
+fn without_proc() -> Command {
+    behind("mount -t tmpfs none /proc")
+}
+
+#[test]
+fn scenario_on_a_full_disk_is_not_run() {
+    let test = "scenario_on_a_full_disk_is_not_run";
+    let folder = Folder::new();
+    for bound in ["size=16k", "nr_inodes=4"] {
+        let mut chaos = behind(&format!("mount -t tmpfs -o {bound} none \"$TMPDIR\""));
+        chaos.env("TMPDIR", &folder.0);
+        let (code, told) = command(chaos);
+        if code != Some(3) && told.is_empty() {
+            return not_run(test, "tmpfs", "a tmpfs cannot be mounted");
+        }
+        assert_eq!(code, Some(3), "{told}");
+        assert!(
+            told.contains("not run  real-kill-exited: scratch-folder: "),
+            "{told}"
+        );
+    }
 }
 
 #[test]
