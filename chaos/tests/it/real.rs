@@ -273,7 +273,7 @@ fn killing_the_launcher_ends_every_process_of_a_scenario() {
 fn a_run_that_is_interrupted_leaves_no_process_and_no_folder_and_says_what_it_did_not_do() {
     let test =
         "a_run_that_is_interrupted_leaves_no_process_and_no_folder_and_says_what_it_did_not_do";
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let folder = Folder::new();
         let record = folder.0.join("run.json");
         let mut run = Command::new(env!("CARGO_BIN_EXE_chaos"))
