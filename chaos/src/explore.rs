@@ -87,8 +87,10 @@ mod with_model {
             .filter(|found| found.broken.is_some())
             .count();
         let complete = explored.iter().filter(|found| found.complete).count();
+        let depth = options.depth;
+        let only = depth.map_or_else(String::new, |depth| format!(" to a depth of {depth}"));
         terminal.result(&format!(
-            "model: {complete} of {count} worlds explored completely, {broken} with a broken law\n"
+            "model: {complete} of {count} worlds explored completely{only}, {broken} with a broken law\n"
         ));
         if broken > 0 {
             ExitCode::from(VIOLATED)

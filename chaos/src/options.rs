@@ -54,7 +54,7 @@ pub(crate) struct Options {
 
     /// Plants one fault after the other in the core instead, and says which law finds it; --scenario
     /// then names a fault
-    #[arg(long, conflicts_with_all = ["model", "suite", "seed", "seeds"])]
+    #[arg(long, conflicts_with_all = ["model", "suite", "seed", "seeds", "depth", "time"])]
     pub(crate) falsify: bool,
 
     /// With --model: no history longer than this
@@ -66,7 +66,7 @@ pub(crate) struct Options {
     pub(crate) list: bool,
 
     /// Writes a record of the run to this file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub(crate) json: Option<PathBuf>,
 }
 
@@ -178,5 +178,34 @@ fn duration(text: &str) -> Result<Duration, String> {
         Some(span) if span.is_zero() => Err("no time at all".to_owned()),
         Some(span) if span <= FOREVER => Ok(span),
         Some(_) | None => Err("more than a year".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[track_caller]
+    fn refuses(arguments: &[&str]) {
+        let read = Options::read(arguments.iter().map(OsString::from).collect());
+        let error = read.expect_err("it was read");
+        assert_eq!(error.exit_code(), 2, "{error}");
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn what_would_change_nothing_is_refused() {
+        refuses(&["--falsify", "--depth", "2"]);
+        refuses(&["--falsify", "--time", "1s"]);
+        refuses(&["--depth", "2"]);
+        refuses(&["--list", "--json", "file"]);
+        refuses(&["--model", "--list", "--json", "file"]);
+        refuses(&["--model", "--seed", "1"]);
     }
 }
