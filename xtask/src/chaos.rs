@@ -8,9 +8,18 @@ use crate::workspace::{Workspace, spoken};
 
 /// Runs the fault injector and passes on its exit code.
 pub(crate) fn run(workspace: &Workspace, arguments: &[OsString]) -> Result<ExitCode, Problem> {
+    become_it(as_asked(workspace, arguments))
+}
+
+/// The call with the arguments of whoever asks, where that is: files are named from there, which need not be
+/// the root of the workspace.
+fn as_asked(workspace: &Workspace, arguments: &[OsString]) -> Command {
     let mut command = with_features(workspace, features(arguments));
-    command.args(arguments).stdin(Stdio::inherit());
-    become_it(command)
+    command
+        .args(arguments)
+        .stdin(Stdio::inherit())
+        .current_dir(".");
+    command
 }
 
 /// Goes on as the command, so that a signal meets the fault injector and nobody in between.
@@ -30,13 +39,17 @@ fn become_it(mut command: Command) -> Result<ExitCode, Problem> {
     Ok(code(status.code()))
 }
 
-/// The call without the arguments of the fault injector.
+/// The call without the arguments of the fault injector, and without SQLite: the storm at a write lock is a
+/// test as well, and this is for a short run.
 pub(crate) fn command(workspace: &Workspace) -> Command {
     with_features(workspace, "")
 }
 
 fn with_features(workspace: &Workspace, features: &str) -> Command {
     let mut command = workspace.cargo(["run", "--release", "--package", "chaos", "--bin", "chaos"]);
+    command
+        .arg("--manifest-path")
+        .arg(workspace.root().join("Cargo.toml"));
     if !features.is_empty() {
         command.args(["--features", features]);
     }
@@ -89,6 +102,15 @@ mod tests {
         assert_eq!(features(&[]), "sqlite");
         assert_eq!(features(&["--json", "file", "--model"]), "model");
         assert_eq!(features(&["--falsify"]), "model,falsify");
+    }
+
+    #[test]
+    fn a_file_is_named_from_the_folder_of_whoever_asks() {
+        let workspace = Workspace::find().unwrap();
+        let arguments = ["--json", "run.json"].map(OsString::from);
+        let command = as_asked(&workspace, &arguments);
+        assert_eq!(command.get_current_dir(), Some(".".as_ref()));
+        assert!(command.get_args().any(|word| word == "run.json"));
     }
 
     #[cfg(not(unix))]
