@@ -126,7 +126,10 @@ pub enum AdoptProof<H> {
 /// Names one waiting request within its registry. Later requests have larger ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct WaiterId(pub(crate) u64);
+#[cfg_attr(feature = "serde", serde(transparent))]
+pub struct WaiterId(
+    #[cfg_attr(feature = "serde", serde(with = "crate::wire::wide"))] pub(crate) u64,
+);
 
 impl fmt::Display for WaiterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

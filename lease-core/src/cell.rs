@@ -36,6 +36,7 @@ pub struct Lease<H> {
     /// When its holder last showed progress. Never moves back.
     pub touched: Moment,
     /// The last moment within the term; `None` without one.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::wire::required"))]
     pub expires: Option<Moment>,
     /// What is in flight, in order of begin. At most 1,024.
     pub ops: Vec<Operation>,
@@ -48,6 +49,7 @@ pub struct Lease<H> {
     /// How often it was handed over; a verdict about an earlier holder is inert.
     pub handovers: u32,
     /// The one-use ticket of an offered hand-over.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::wire::required"))]
     pub ticket: Option<[u8; 16]>,
 }
 

@@ -81,11 +81,11 @@ pub enum Fenced {
         /// The writer that entered with it first.
         current: FencingToken,
     },
-    /// The generation was revoked by an operator.
+    /// The generation was revoked by an operator, or the token bears the mark of a revoked one.
     ///
     /// Retry: never with this token; acquire anew.
     Revoked {
-        /// The newest generation that is revoked.
+        /// The newest generation that is revoked; of a token with the mark its own.
         generation: Generation,
     },
 }
@@ -278,9 +278,11 @@ mod wire {
     #[derive(serde::Serialize, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Stored {
+        #[serde(deserialize_with = "crate::wire::required")]
         authority: Option<AuthorityId>,
         #[serde(with = "crate::wire::wide")]
         generation: u64,
+        #[serde(deserialize_with = "crate::wire::required")]
         lease: Option<LeaseId>,
         retired: Vec<AuthorityId>,
     }

@@ -302,6 +302,9 @@ impl serde::Serialize for Generation {
 impl<'de> serde::Deserialize<'de> for Generation {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let number = <u64 as serde::Deserialize>::deserialize(d)?;
-        Self::new(number).ok_or_else(|| serde::de::Error::custom("generation out of range"))
+        Self::new(number).ok_or_else(|| {
+            let range = format_args!("1..={GENERATION_MAX}");
+            serde::de::Error::custom(format_args!("generation {number} is out of range {range}"))
+        })
     }
 }

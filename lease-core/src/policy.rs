@@ -35,6 +35,7 @@ pub struct LeasePolicy {
 /// How long a lease is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[expect(clippy::exhaustive_enums, reason = "decisions must look at every case")]
 pub enum Term {
@@ -66,6 +67,7 @@ pub enum OnExpiry {
 /// What ends a lease besides its holder's own release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[expect(
     clippy::exhaustive_structs,
     reason = "decisions must look at every proof"
@@ -82,6 +84,7 @@ pub struct Proofs {
 /// What must be gone besides the holder's process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[expect(
     clippy::exhaustive_structs,
     reason = "decisions must look at every proof"

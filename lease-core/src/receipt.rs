@@ -251,6 +251,7 @@ mod wire {
         deserialize = "H: serde::Deserialize<'de>"
     ))]
     struct Stored<'a, H: Clone> {
+        #[serde(deserialize_with = "known")]
         schema: u32,
         #[serde(flatten)]
         change: Change,
@@ -270,6 +271,17 @@ mod wire {
         work_state: Option<Cow<'a, str>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wall_ms: Option<i64>,
+    }
+
+    /// Reads the version at once: of another one nothing else need make sense.
+    fn known<'de, D: serde::Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
+        let schema = <u32 as serde::Deserialize>::deserialize(d)?;
+        if schema == RECEIPT_SCHEMA {
+            return Ok(schema);
+        }
+        Err(serde::de::Error::custom(format_args!(
+            "receipt has the unknown schema version {schema}, not {RECEIPT_SCHEMA}"
+        )))
     }
 
     impl<H: Holder + serde::Serialize> serde::Serialize for Receipt<H> {
@@ -297,10 +309,7 @@ mod wire {
         fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
             use serde::de::Error as _;
 
-            let stored = Stored::<H>::deserialize(d)?;
-            if stored.schema != RECEIPT_SCHEMA {
-                return Err(D::Error::custom("receipt has an unknown schema version"));
-            }
+            let stored: Stored<'_, H> = crate::wire::legibly(d)?;
             if stored
                 .holder_kind
                 .as_deref()

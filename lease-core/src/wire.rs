@@ -20,7 +20,8 @@ where
     T: FromStr<Err: Display>,
 {
     let text = Cow::<'de, str>::deserialize(d)?;
-    text.parse().map_err(D::Error::custom)
+    text.parse()
+        .map_err(|problem| D::Error::custom(format_args!("{problem}: `{}`", printable(&text))))
 }
 
 /// Reads, and says legibly what was wrong: unknown names come from whoever wrote the text.
@@ -30,6 +31,15 @@ where
     D: Deserializer<'de>,
 {
     T::deserialize(d).map_err(|error| D::Error::custom(printable(&error.to_string())))
+}
+
+/// Reads what may be null and must be there: half a record is none.
+pub(crate) fn required<'de, T, D>(d: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    Option::deserialize(d)
 }
 
 /// Writes an integer as a number up to 2^53 and as decimal text above.
@@ -43,7 +53,10 @@ fn write<S: Serializer>(number: u64, serializer: S) -> Result<S::Ok, S::Error> {
 
 /// An integer in either form.
 #[derive(serde::Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected a whole number from 0 on, above 2^53 as text"
+)]
 enum Wide<'a> {
     Number(u64),
     Text(Cow<'a, str>),

@@ -323,13 +323,18 @@ fn a_receipt_that_is_not_sound_is_refused() {
     };
     let unknown = "unknown schema version";
     for schema in [0, RECEIPT_SCHEMA + 1, u32::MAX] {
-        refuses::<Receipt<SessionHolder>>(&with("schema", json!(schema)), unknown);
+        let mut later = with("schema", json!(schema));
+        refuses::<Receipt<SessionHolder>>(&later, &format!("{unknown} {schema}"));
+        // It may have words of its own.
+        later["code"] = json!("ADDED_LATER");
+        refuses::<Receipt<SessionHolder>>(&later, &format!("{unknown} {schema}"));
     }
     refuses::<Receipt<SessionHolder>>(&with("schema", json!("1")), "invalid type");
     let other = "another kind of holder";
     refuses::<Receipt<SessionHolder>>(&with("holder_kind", json!("process")), other);
     let code = "not a code of this catalogue";
     refuses::<Receipt<SessionHolder>>(&with("code", json!("NO_SUCH_CODE")), code);
+    refuses::<Receipt<SessionHolder>>(&with("code", json!("NO_SUCH_CODE")), "`NO_SUCH_CODE`");
     refuses::<Receipt<SessionHolder>>(&with("code", json!("created")), code);
     refuses::<Receipt<SessionHolder>>(&with("resource", json!("a/../b")), "`.` or `..`");
     refuses::<Receipt<SessionHolder>>(&with("detail", json!("no_such_detail")), "unknown variant");
@@ -340,7 +345,8 @@ fn a_receipt_that_is_not_sound_is_refused() {
     };
     for number in [0, 1_u64 << 53] {
         let stored = token("generation", json!(number));
-        refuses::<Receipt<SessionHolder>>(&stored, "generation out of range");
+        let words = format!("generation {number} is out of range 1..=9007199254740991");
+        refuses::<Receipt<SessionHolder>>(&stored, &words);
     }
     let shouted = stored["token"]["lease"].as_str().unwrap().to_uppercase();
     refuses::<Receipt<SessionHolder>>(&token("lease", json!(shouted)), "not a UUID");
@@ -378,6 +384,9 @@ fn integers_above_2_to_the_53_are_text() {
     ] {
         let moment = Moment::from_nanos(number);
         assert_eq!(text(&moment), written);
+        let waiter = WaiterId::from_order(number);
+        assert_eq!(text(&waiter), written);
+        assert_eq!(read::<WaiterId>(&text(&waiter)), waiter);
         // Either form is read, whoever wrote it.
         assert_eq!(read::<Moment>(&number.to_string()), moment);
         assert_eq!(read::<Moment>(&format!("\"{number}\"")), moment);
@@ -394,6 +403,7 @@ fn integers_above_2_to_the_53_are_text() {
     ] {
         assert!(serde_json::from_str::<Moment>(junk).is_err(), "{junk}");
     }
+    refuses::<Moment>(&json!(-1), "expected a whole number");
 }
 
 #[test]
@@ -465,6 +475,15 @@ fn a_stored_policy_that_means_nothing_is_refused() {
     let mut without = sound.clone();
     without.as_object_mut().unwrap().remove("term");
     refuses::<LeasePolicy>(&without, "missing field");
+    // Misspelt in a part, it would be a policy that nobody wrote.
+    let proofs =
+        json!({"disconnect": true, "proces": {"group": true, "paths": true}, "session": false});
+    refuses::<LeasePolicy>(&with("ends_on", proofs), "unknown field");
+    let process = json!({"group": true, "paths": true, "path": "/"});
+    let proofs = json!({"disconnect": true, "process": process, "session": false});
+    refuses::<LeasePolicy>(&with("ends_on", proofs), "unknown field");
+    let term = json!({"per_grant": {"maximum": {"secs": 30, "nanos": 0}}});
+    refuses::<LeasePolicy>(&with("term", term), "unknown field");
 }
 
 #[test]
@@ -516,6 +535,13 @@ fn a_stored_gate_that_is_not_sound_is_refused() {
     assert!(!gate(&id, "7", "null"));
     assert!(!gate(&id, "0", &id));
     assert!(!gate("null", "7", &id));
+    // Half a gate would be an open one.
+    let whole = serde_json::to_value(FenceGate::new()).unwrap();
+    for part in ["authority", "generation", "lease", "retired"] {
+        let mut half = whole.clone();
+        half.as_object_mut().unwrap().remove(part);
+        refuses::<FenceGate>(&half, &format!("missing field `{part}`"));
+    }
 }
 
 #[test]
@@ -588,6 +614,12 @@ fn a_stored_lease_is_read_as_it_was_written() {
     let mut nobody: Value = read(&stored);
     nobody["holder"]["session"] = json!("");
     refuses::<Lease<SessionHolder>>(&nobody, "session is empty");
+    // Without its expiry it would be another lease.
+    for field in read::<Value>(&stored).as_object().unwrap().keys() {
+        let mut half: Value = read(&stored);
+        half.as_object_mut().unwrap().remove(field);
+        refuses::<Lease<SessionHolder>>(&half, &format!("missing field `{field}`"));
+    }
 }
 
 #[test]
@@ -683,6 +715,16 @@ fn what_was_wrong_is_said_legibly_and_in_bounds() {
             assert!(told.len() <= 256, "{}", told.len());
         }
     }
+    let mut receipt: Value = read(&text(&sessions(T0).receipts[0]));
+    receipt["detail"] = json!({"\u{1b}[2Jgone": long});
+    let told = serde_json::from_value::<Receipt<SessionHolder>>(receipt)
+        .unwrap_err()
+        .to_string();
+    assert!(told.contains("unknown variant"), "{told}");
+    assert!(
+        !told.contains(char::is_control) && told.len() <= 256,
+        "{told:?}"
+    );
     // A word that is none of a policy's own.
     let mut odd = policy();
     odd["again"] = json!("\u{7}");
