@@ -308,7 +308,8 @@ impl Stand {
     ///
     /// Each waits for the slot of the one before, who keeps it to the end of its hold, and only then
     /// for the rest of the way, which is free by then. So a release wakes the next one and nobody else:
-    /// of many who wait for one lock the kernel wakes all, if they do not come in their order.
+    /// of many who wait for one lock the kernel wakes all, if they do not come in their order. If the one
+    /// before has been let in already, nobody else waits for the way, and one wait is enough.
     pub(crate) fn pass(&self) -> bool {
         let Gate {
             descriptor, pid, ..
@@ -325,7 +326,11 @@ impl Stand {
                 break;
             };
             let side = self.slot.side;
-            let theirs = Slot { side, number }.own(*pid);
+            let before_us = Slot { side, number };
+            if self.is_let_in(before_us) {
+                break;
+            }
+            let theirs = before_us.own(*pid);
             if !sys::wait_bytes(descriptor, theirs) {
                 return false;
             }
@@ -338,6 +343,15 @@ impl Stand {
             before = self.before();
         }
         sys::wait_bytes(descriptor, way)
+    }
+
+    /// Whether whoever has the middle has come to it from this slot.
+    fn is_let_in(&self, from: Slot) -> bool {
+        let middle = bytes(CENTER, CENTER + 1);
+        let found = sys::find_lock(&*self.gate.descriptor, middle);
+        found.is_ok_and(|lock| {
+            lock.is_some_and(|lock| number(lock).is_some_and(|pid| lock == from.way(pid)))
+        })
     }
 
     /// Finds the outermost slot ahead that somebody has.

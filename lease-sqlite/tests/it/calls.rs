@@ -193,3 +193,64 @@ fn nobody_sleeps_between_a_release_and_the_next_grant() {
     said(&format!("{} calls from wake-up to signature", calls.len()));
     assert!(calls.len() <= 13, "{calls:#?}");
 }
+
+/// What the thread at the gate did from its wake-up until it had rung.
+fn from_gate_to_bell(log: &str) -> Vec<String> {
+    let mut calls = Vec::new();
+    let mut thread = None;
+    for line in log.lines() {
+        let (id, call) = line.split_once(' ').unwrap();
+        let call = call.trim_start();
+        if call.contains("F_OFD_SETLKW") {
+            (thread, calls) = (Some(id), Vec::new());
+        } else if thread == Some(id) && !call.starts_with("<...") {
+            calls.push(call.to_owned());
+            if call.starts_with("write(") {
+                break;
+            }
+        }
+    }
+    calls
+}
+
+#[test]
+fn who_waits_behind_a_holder_rings_at_once_and_who_waits_behind_a_waiter_goes_its_way_first() {
+    if !has_strace(
+        "calls::who_waits_behind_a_holder_rings_at_once_and_who_waits_behind_a_waiter_goes_its_way_first",
+    ) {
+        return;
+    }
+    let place = Place::new();
+    let lock = place.lock();
+    let hold = now(&lock).unwrap();
+    let acquire = format!("acquire {}", BOUND.as_millis());
+    let mut holder = Writer::start(&place);
+    holder.order(&acquire);
+    until("it waits", || waiting_at_gate(&place) > 0);
+    hold.release().unwrap();
+    assert_eq!(holder.answer(), "granted depth=1");
+    let logs = ["first", "second"].map(|name| place.directory.join(name));
+    let mut waiters = logs.each_ref().map(|log| {
+        let tracer = ["strace", "-f", "-qq", "-o", log.to_str().unwrap()];
+        Writer::start_with(&place, &tracer)
+    });
+    for (number, waiter) in waiters.iter_mut().enumerate() {
+        waiter.order(&acquire);
+        until("it waits", || waiting_at_gate(&place) > number);
+    }
+    assert_eq!(holder.does("release"), "Some(Ok(Lock))");
+    for waiter in &mut waiters {
+        assert_eq!(waiter.answer(), "granted depth=1");
+        assert_eq!(waiter.does("release"), "Some(Ok(Lock))");
+        waiter.ends();
+    }
+    let [first, second] = logs.map(|log| {
+        let calls = from_gate_to_bell(&fs::read_to_string(log).unwrap());
+        let names = calls.iter().map(|call| call.split('(').next().unwrap());
+        // A mutex in memory that another thread is just leaving.
+        let names = names.filter(|name| *name != "futex");
+        names.map(str::to_owned).collect::<Vec<_>>()
+    });
+    assert_eq!(first, ["write"]);
+    assert_eq!(second, ["fcntl", "write"]);
+}
