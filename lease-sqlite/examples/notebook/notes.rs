@@ -4,7 +4,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{BufRead, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lease_sqlite::lease_core::{Attribution, BusyReason};
@@ -109,15 +109,18 @@ impl Notebook<'_> {
         {
             return Err(format!("{} belongs to the notebook", file.display()).into());
         }
-        let unfinished = file.with_extension("unfinished");
-        let mut written = File::create(&unfinished)?;
-        for text in all(&notes)? {
-            writeln!(written, "{text}")?;
+        let mut unfinished = file.clone().into_os_string();
+        unfinished.push(".unfinished");
+        let unfinished = PathBuf::from(unfinished);
+        // A new file, never what is there: it may be anybody's, and a link may lead anywhere.
+        let written = File::create_new(&unfinished)
+            .map_err(|error| format!("{}: {error}", unfinished.display()))?;
+        let placed = place(&notes, &hold, written, &unfinished, &file);
+        if placed.is_err() {
+            // The first error says more than that this failed, too.
+            let _removed = fs::remove_file(&unfinished);
         }
-        written.sync_all()?;
-        // The last moment: is it still ours?
-        hold.check()?;
-        fs::rename(&unfinished, &file)?;
+        placed?;
         hold.release()?;
         Ok(notes.close()?)
     }
@@ -138,6 +141,17 @@ impl Notebook<'_> {
         }
         Ok(())
     }
+}
+
+/// Writes every note, and puts the file in its place while the lock is still ours.
+fn place(notes: &Guarded, hold: &Hold, mut to: File, from: &Path, file: &Path) -> Outcome {
+    for text in all(notes)? {
+        writeln!(to, "{text}")?;
+    }
+    to.sync_all()?;
+    // The last moment: is it still ours?
+    hold.check()?;
+    Ok(fs::rename(from, file)?)
 }
 
 fn all(notes: &Guarded) -> Result<Vec<String>, GuardError> {

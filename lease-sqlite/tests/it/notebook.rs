@@ -101,6 +101,32 @@ fn an_import_keeps_the_others_out_and_is_all_or_nothing() {
 }
 
 #[test]
+fn an_export_makes_its_own_file_and_touches_no_other() {
+    let place = Place::new();
+    assert_eq!(does(&place, &["add", "bread"], ""), "");
+    let export = |name: &str| {
+        let file = place.directory.join(name);
+        within(&place, BOUND, &["export", file.to_str().unwrap()], &b""[..])
+    };
+    let unfinished = |name: &str| place.directory.join(format!("{name}.unfinished"));
+    // What is there may be somebody's work, or lead to the notebook itself.
+    fs::write(unfinished("one.txt"), "mine").unwrap();
+    std::os::unix::fs::symlink(place.database(), unfinished("two.txt")).unwrap();
+    for name in ["one.txt", "two.txt"] {
+        let refused = export(name).unwrap_err();
+        assert!(refused.contains(".unfinished: "), "{refused}");
+    }
+    assert_eq!(fs::read_to_string(unfinished("one.txt")).unwrap(), "mine");
+    assert_eq!(does(&place, &["list"], ""), "bread\n");
+    // Nothing is left behind where it cannot be put in its place.
+    fs::create_dir(place.directory.join("three.txt")).unwrap();
+    assert!(export("three.txt").is_err());
+    assert!(!unfinished("three.txt").exists());
+    assert!(export("four.txt").is_ok());
+    assert!(!unfinished("four.txt").exists());
+}
+
+#[test]
 fn an_export_never_replaces_the_notebook_and_what_goes_wrong_is_said() {
     let place = Place::new();
     assert_eq!(does(&place, &["add", "bread"], ""), "");
