@@ -28,7 +28,8 @@ mod server;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: tool_server SOCKET")?;
+    let path = std::env::args_os().nth(1);
+    let path = path.ok_or("usage: tool_server SOCKET")?;
     let leases = Leases::new(Memory::new()?)?;
     let listener = UnixListener::bind(path)?;
     server::serve(listener, leases, Arc::default()).await;

@@ -100,6 +100,8 @@ async fn answer(
     document: &Document,
     [verb, part, text]: [&str; 3],
 ) -> String {
+    // As the lease has it, or one part would have two texts and two fences.
+    let part = part.strip_prefix('/').unwrap_or(part);
     match verb {
         "get" => format!("ok {}", document.read(part)),
         "release" => match held.remove(part) {

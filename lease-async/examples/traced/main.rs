@@ -25,11 +25,12 @@ const FLUSH: Duration = Duration::from_secs(3);
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut endpoint = "http://127.0.0.1:4317".to_owned();
     let mut transport = Transport::Grpc;
-    for argument in std::env::args().skip(1) {
+    for argument in std::env::args_os().skip(1) {
         if argument == "--http" {
             transport = Transport::Http;
         } else {
-            endpoint = argument;
+            let word = argument.into_string();
+            endpoint = word.map_err(|word| format!("no address: {}", word.display()))?;
         }
     }
 

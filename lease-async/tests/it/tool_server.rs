@@ -72,6 +72,21 @@ async fn a_line_without_an_end_costs_only_its_own_connection() {
     server.abort();
 }
 
+#[tokio::test]
+async fn a_part_has_one_text_however_its_name_is_written() {
+    let socket = Socket::new();
+    let rig = Rig::still();
+    let listener = UnixListener::bind(&socket.0).unwrap();
+    let server = tokio::spawn(tools::serve(listener, rig.leases.clone(), Arc::default()));
+    let mut first = Client::connect(&socket.0, "ag-1").await;
+    let mut second = Client::connect(&socket.0, "ag-2").await;
+    assert_eq!(first.say("set /menu open").await, "ok 1");
+    assert_eq!(second.say("get menu").await, "ok open");
+    assert!(second.say("set menu shut").await.starts_with("busy ag-1"));
+    assert_eq!(first.say("release menu").await, "ok RELEASED");
+    server.abort();
+}
+
 // A53
 #[tokio::test]
 async fn after_failed_calls_another_writer_gets_in_without_a_restart() {
