@@ -66,8 +66,14 @@ impl<T: AsResource + ?Sized> AsResource for &T {
 pub struct Acquire<H: Holder = SessionHolder> {
     session: Arc<Shared<H>>,
     resource: Result<ResourceKey, KeyError>,
-    ttl: Option<Duration>,
     patience: Patience,
+    rare: Option<Box<Rare>>,
+}
+
+/// What few requests say. By itself, since a request is moved more often than it is looked at.
+#[derive(Default)]
+struct Rare {
+    ttl: Option<Duration>,
     renewed: bool,
     cancel: Option<CancellationToken>,
     note: Option<Note>,
@@ -88,12 +94,13 @@ impl<H: Holder> Acquire<H> {
         Self {
             session,
             resource,
-            ttl: None,
             patience: Patience::Wait(Wait::No),
-            renewed: false,
-            cancel: None,
-            note: None,
+            rare: None,
         }
+    }
+
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     /// Waits until `at` at the latest; the last attempt is made at it.
@@ -115,8 +122,8 @@ impl<H: Holder> Acquire<H> {
     }
 
     /// Names the term, where the policy lets the request name it.
-    pub const fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.rare().ttl = Some(ttl);
         self
     }
 
@@ -124,22 +131,22 @@ impl<H: Holder> Acquire<H> {
     ///
     /// Without it an idle lease ends with its term, which is what the term is for. Renewals do not run on
     /// the executor of the caller.
-    pub const fn renewed(mut self) -> Self {
-        self.renewed = true;
+    pub fn renewed(mut self) -> Self {
+        self.rare().renewed = true;
         self
     }
 
     /// Says what it is for. The words go into the receipt of the grant, unless it had to be waited for, and
     /// decide nothing.
     pub fn because(mut self, why: &str) -> Self {
-        self.note = Some(Note::new("request", why));
+        self.rare().note = Some(Note::new("request", why));
         self
     }
 
     /// Gives up when `token` is cancelled. A token that is cancelled already gets nothing, even when the
     /// resource is free.
     pub fn cancelled_by(mut self, token: CancellationToken) -> Self {
-        self.cancel = Some(token);
+        self.rare().cancel = Some(token);
         self
     }
 }
@@ -150,19 +157,12 @@ impl<H: Holder> IntoFuture for Acquire<H> {
 
     #[inline]
     fn into_future(self) -> AcquireFuture<H> {
-        let cancel = self.cancel;
-        let cancel: Option<BoxFuture<()>> = match cancel {
-            Some(token) => Some(Box::pin(relayed(token.cancelled_owned()))),
-            None => None,
-        };
         AcquireFuture {
             session: self.session,
             resource: self.resource,
-            ttl: self.ttl,
             patience: self.patience,
-            renewed: self.renewed,
-            cancel,
-            note: self.note,
+            rare: self.rare,
+            cancelled: None,
             asking: None,
             step: Step::Ask,
             told: Request::new(),
@@ -180,11 +180,10 @@ impl<H: Holder> IntoFuture for Acquire<H> {
 pub struct AcquireFuture<H: Holder> {
     session: Arc<Shared<H>>,
     resource: Result<ResourceKey, KeyError>,
-    ttl: Option<Duration>,
     patience: Patience,
-    renewed: bool,
-    cancel: Option<BoxFuture<()>>,
-    note: Option<Note>,
+    rare: Option<Box<Rare>>,
+    /// From the first poll on, if anything may cancel it.
+    cancelled: Option<BoxFuture<()>>,
     step: Step<H>,
     /// While it is on its way.
     asking: Option<Asking>,
@@ -198,7 +197,7 @@ enum Step<H: Holder> {
     Ask,
     Wait(BoxFuture<Answer<H>>),
     /// The last guard of the same lease is being released.
-    Behind(Behind<H>, Option<Alarm>),
+    Behind(Box<(Behind<H>, Option<Alarm>)>),
     Over,
 }
 
@@ -234,8 +233,13 @@ impl<H: Holder> AcquireFuture<H> {
     #[inline(never)]
     fn advance(&mut self, cx: &mut Context<'_>, end: &mut Poll<End<H>>) {
         let this = self;
-        if let Some(cancel) = &mut this.cancel
-            && cancel.as_mut().poll(cx).is_ready()
+        if let Some(rare) = &mut this.rare
+            && let Some(token) = rare.cancel.take()
+        {
+            this.cancelled = Some(Box::pin(relayed(token.cancelled_owned())));
+        }
+        if let Some(cancelled) = &mut this.cancelled
+            && cancelled.as_mut().poll(cx).is_ready()
         {
             // Dropping what is pending is the cancel.
             *end = this.give_up(AcquireError::Cancelled);
@@ -272,10 +276,10 @@ impl<H: Holder> AcquireFuture<H> {
                         return;
                     }
                 },
-                Step::Behind(mut over, alarm) => {
-                    drop(alarm);
-                    if Pin::new(&mut over).poll(cx).is_pending() {
-                        *end = this.stand_behind(over, cx);
+                Step::Behind(mut behind) => {
+                    drop(behind.1.take());
+                    if Pin::new(&mut behind.0).poll(cx).is_pending() {
+                        *end = this.stand_behind(behind, cx);
                         return;
                     }
                     this.step = Step::Ask;
@@ -305,12 +309,12 @@ impl<H: Holder> AcquireFuture<H> {
         let front = &self.session.front;
         let request = lease_core::Request {
             holder: &self.session.holder,
-            ttl: self.ttl,
+            ttl: self.rare.as_ref().and_then(|rare| rare.ttl),
             wait,
         };
         // Before the call: an end that comes before its answer is to be known.
         self.asking = Some(front.table.asking(resource));
-        let note = self.note.as_ref();
+        let note = self.rare.as_ref().and_then(|rare| rare.note.as_ref());
         match front.authority.request_from_front(resource, request, note) {
             Reply::Ready(Ok(Outcome::Granted(ref grant, ref change))) => {
                 self.granted(grant, change, end);
@@ -364,11 +368,11 @@ impl<H: Holder> AcquireFuture<H> {
     /// A request that may not wait at all waits for it too: the release is on its way already.
     fn stand_behind(
         &mut self,
-        over: Behind<H>,
+        mut behind: Box<(Behind<H>, Option<Alarm>)>,
         cx: &Context<'_>,
     ) -> Poll<Result<LeaseGuard<H>, AcquireError<H>>> {
         let clock = &self.session.front.clock;
-        let alarm = match self.patience {
+        behind.1 = match self.patience {
             Patience::Wait(Wait::Until(at)) if clock.now() >= at => {
                 return Poll::Ready(Err(AcquireError::Releasing));
             }
@@ -381,7 +385,7 @@ impl<H: Holder> AcquireFuture<H> {
             },
             Patience::Wait(Wait::No | Wait::Forever) | Patience::Within(_) => None,
         };
-        self.step = Step::Behind(over, alarm);
+        self.step = Step::Behind(behind);
         Poll::Pending
     }
 
@@ -422,7 +426,7 @@ impl<H: Holder> AcquireFuture<H> {
                 return;
             }
             Entered::Releasing(over) => {
-                self.step = Step::Behind(over, None);
+                self.step = Step::Behind(Box::new((over, None)));
                 return;
             }
         };
@@ -439,15 +443,19 @@ impl<H: Holder> AcquireFuture<H> {
             return;
         }
         self.told.granted(guard.hold(), change);
-        if self.renewed {
+        if self.rare.as_ref().is_some_and(|rare| rare.renewed) {
             guard.hold().renew();
         }
     }
 }
 
 impl<H: Holder> Drop for AcquireFuture<H> {
+    #[inline]
     fn drop(&mut self) {
-        self.take_back();
+        // Whoever has its answer has nothing on its way.
+        if self.asking.is_some() {
+            self.take_back();
+        }
     }
 }
 
