@@ -324,15 +324,24 @@ impl<H: Holder> Inner<H> {
             answers: how.answers,
         };
         let mut turn = Turn::new(seen, &mut draw);
-        if how.note.is_some() {
-            turn.note = how.note;
-        }
+        turn.note = how.note;
         let result = act(&mut state, &mut turn);
-        turn.note = None;
-        if state.is_at_rest() && !state.registry.has_receipts() {
-            return result;
+        if !state.is_at_rest() || state.registry.has_receipts() {
+            self.part(state, &mut turn, how.timeless);
         }
-        let parting = state.part(self, &mut turn, how.timeless);
+        result
+    }
+
+    /// Does what follows from whatever was done, and unlocks.
+    #[inline(never)]
+    fn part(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State<H>>,
+        turn: &mut Turn<'_>,
+        passes_on: bool,
+    ) {
+        turn.note = None;
+        let parting = state.part(self, turn, passes_on);
         let mine = if state.registry.has_receipts() {
             self.unpublished.store(true, Ordering::SeqCst);
             self.take_receipts(&mut state)
@@ -341,31 +350,35 @@ impl<H: Holder> Inner<H> {
         };
         drop(state);
         self.after(parting, mine);
-        result
     }
 
     /// What follows outside the lock.
-    fn after<'a>(self: &'a Arc<Self>, parting: Parting, mine: Option<Publication<'a, H>>) {
+    #[inline]
+    fn after<'a>(self: &'a Arc<Self>, mut parting: Parting, mine: Option<Publication<'a, H>>) {
         if parting.look {
             self.look();
         }
         // First, so that who has lost a lease knows before its successor runs. Told in the span of that one.
-        match parting.served.first() {
-            Some(cause) => cause.inside(|| self.publish(mine)),
-            None => self.publish(mine),
+        if let Some(mine) = mine {
+            let cause = parting.rest.as_ref().and_then(|rest| rest.served.first());
+            match cause {
+                Some(cause) => cause.inside(|| self.publish(mine)),
+                None => self.publish(mine),
+            }
         }
-        drop(parting.served);
+        if let Some(rest) = &mut parting.rest {
+            rest.served.clear();
+        }
         parting.wakers.wake();
         if parting.drained {
             apart(|| self.drained.notify_waiters());
         }
-        // Last, and one by one: with a waker anything may go.
-        apart(|| drop(parting.alarm));
-        for alarm in parting.disarmed {
+        // Last: with a waker anything may go.
+        if let Some(alarm) = parting.alarm {
             apart(|| drop(alarm));
         }
-        for waker in parting.discarded {
-            apart(|| drop(waker));
+        if let Some(rest) = parting.rest {
+            rest.go();
         }
     }
 
@@ -382,15 +395,16 @@ impl<H: Holder> Inner<H> {
     }
 
     /// Publishes what happened, in order: one thread at a time does it for all.
-    fn publish<'a>(&'a self, mut mine: Option<Publication<'a, H>>) {
-        while let Some(Publication { receipts, turn }) = mine {
+    fn publish<'a>(&'a self, mine: Publication<'a, H>) {
+        let mut next = Some(mine);
+        while let Some(Publication { receipts, turn }) = next {
             self.source.publish(receipts);
             drop(turn);
             // Whoever found this thread publishing has said so before.
             if !self.unpublished.load(Ordering::SeqCst) {
                 return;
             }
-            mine = self.take_receipts(&mut self.state());
+            next = self.take_receipts(&mut self.state());
         }
     }
 

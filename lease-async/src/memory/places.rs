@@ -18,6 +18,8 @@ pub(super) struct Places<K, T> {
     few: [Option<(K, Place<T>)>; 2],
     /// The memory of the others stays for the next ones, so a wait costs none.
     others: HashMap<K, Place<T>>,
+    /// How many there are.
+    len: usize,
 }
 
 enum Place<T> {
@@ -55,17 +57,18 @@ impl<K: Copy + Hash + Ord, T> Places<K, T> {
         Self {
             few: [None, None],
             others: HashMap::new(),
+            len: 0,
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        let few = self.few.iter().flatten().count();
-        few.saturating_add(self.others.len())
+    pub(super) const fn len(&self) -> usize {
+        self.len
     }
 
     /// Makes an empty place.
     pub(super) fn add(&mut self, who: K) {
         let place = Place::Empty(None);
+        self.len = self.len.saturating_add(1);
         match self.few.iter_mut().find(|one| one.is_none()) {
             Some(free) => *free = Some((who, place)),
             None => drop(self.others.insert(who, place)),
@@ -82,6 +85,7 @@ impl<K: Copy + Hash + Ord, T> Places<K, T> {
     }
 
     /// Hands an answer over. Answers whom to wake, or the answer if nobody waits for it.
+    #[inline]
     pub(super) fn deliver(&mut self, who: K, answer: T) -> Result<Option<Waker>, T> {
         let Some(place) = self.get_mut(who) else {
             return Err(answer);
@@ -126,11 +130,19 @@ impl<K: Copy + Hash + Ord, T> Places<K, T> {
 
     #[inline]
     fn remove(&mut self, who: K) -> Option<Place<T>> {
-        for one in &mut self.few {
-            if let Some((_, place)) = one.take_if(|(one, _)| *one == who) {
-                return Some(place);
-            }
+        let is_it = |one: &Option<(K, _)>| one.as_ref().is_some_and(|(one, _)| *one == who);
+        let place = match self.few.iter_mut().find(|one| is_it(one)) {
+            Some(one) => one.take().map(|(_, place)| place),
+            None => self.remove_of_many(who),
+        };
+        if place.is_some() {
+            self.len = self.len.saturating_sub(1);
         }
+        place
+    }
+
+    #[inline(never)]
+    fn remove_of_many(&mut self, who: K) -> Option<Place<T>> {
         let place = self.others.remove(&who);
         if self.others.is_empty() && self.others.capacity() > SPARE {
             // What a crowd needed is not kept for one.

@@ -8,7 +8,7 @@ use std::task::Wake;
 use hashbrown::HashMap;
 use lease_core::{
     Action, By, Call, Generation, Grant, Holder, Moment, Outcome, Provenance, Question, Registry,
-    ResourceKey, Turn, Wait, WaiterId,
+    ResourceKey, Settled, Turn, Wait, WaiterId,
 };
 
 use super::places::{Left, Places};
@@ -21,26 +21,20 @@ use crate::telemetry::{Cause, Causes};
 pub(super) struct State<H: Holder> {
     pub(super) registry: Registry<H>,
     pub(super) stage: Stage,
-    pub(super) places: Places<WaiterId, Answer<H>>,
+    pub(super) places: Places<WaiterId, Settled<H>>,
     /// The leases that were granted to requests, and that none of these has received yet.
     unclaimed: UnclaimedLeases,
     pub(super) causes: Causes,
-    /// The spans of those that were just served, or could not wait.
-    served: Vec<Cause>,
     alarm: Option<(Moment, Alarm)>,
-    /// Alarms that are not needed any more, to drop outside the lock.
-    disarmed: Vec<(Moment, Alarm)>,
     /// Who rings it, once it was armed.
     bell: Option<Waker>,
     /// Somebody was queued or served, or left.
     moved: bool,
-    /// Wakers to wake, and to drop, outside the lock.
+    /// Wakers to wake outside the lock.
     turned_away: Wakers,
-    discarded: Vec<Waker>,
+    /// What is to be dropped there.
+    rest: Option<Box<Rest>>,
 }
-
-/// What is handed over: for which resource, and as the request is answered.
-pub(super) type Answer<H> = (ResourceKey, Outcome<H>);
 
 /// For how many unclaimed leases the memory stays while there are none.
 const SPARE: usize = 64;
@@ -102,15 +96,35 @@ impl UnclaimedLeases {
 #[derive(Default)]
 pub(super) struct Parting {
     pub(super) wakers: Wakers,
-    pub(super) discarded: Vec<Waker>,
-    pub(super) served: Vec<Cause>,
-    /// Dropped outside: disarming may drop a waker, and that anything. Mostly there is one at most, which takes no
-    /// memory.
+    /// Dropped outside: disarming may drop a waker, and that anything.
     pub(super) alarm: Option<(Moment, Alarm)>,
-    pub(super) disarmed: Vec<(Moment, Alarm)>,
+    pub(super) rest: Option<Box<Rest>>,
     pub(super) drained: bool,
     /// Who waits, or for whom, has changed.
     pub(super) look: bool,
+}
+
+/// What is to be dropped outside the lock. Mostly there is nothing.
+#[derive(Default)]
+pub(super) struct Rest {
+    /// Alarms that are not needed any more.
+    disarmed: Vec<(Moment, Alarm)>,
+    discarded: Vec<Waker>,
+    /// The spans of those that were just served, or could not wait.
+    pub(super) served: Vec<Cause>,
+}
+
+impl Rest {
+    /// Drops the alarms and wakers, one by one: with a waker anything may go.
+    #[inline(never)]
+    pub(super) fn go(self) {
+        for alarm in self.disarmed {
+            apart(|| drop(alarm));
+        }
+        for waker in self.discarded {
+            apart(|| drop(waker));
+        }
+    }
 }
 
 /// Who is to be woken, in order: mostly one, which takes no memory.
@@ -121,10 +135,7 @@ pub(super) struct Wakers {
 }
 
 impl Wakers {
-    const fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-
+    #[inline]
     fn extend(&mut self, waker: Option<Waker>) {
         match &self.first {
             None => self.first = waker,
@@ -133,6 +144,7 @@ impl Wakers {
     }
 
     /// Wakes all. Not under a lock.
+    #[inline]
     pub(super) fn wake(self) {
         // One that panics is not to cost the next one its turn.
         let wake = |waker: Waker| apart(|| waker.wake());
@@ -153,13 +165,11 @@ impl<H: Holder> State<H> {
             places: Places::new(),
             unclaimed: UnclaimedLeases::default(),
             causes: Causes::new(),
-            served: Vec::new(),
             alarm: None,
-            disarmed: Vec::new(),
             bell: None,
             moved: false,
             turned_away: Wakers::default(),
-            discarded: Vec::new(),
+            rest: None,
         }
     }
 
@@ -185,14 +195,33 @@ impl<H: Holder> State<H> {
         self.causes.add(waiter, resource, cause);
         let armed = self.arm(inner);
         let before = armed.map_err(|error| AuthorityError::Unreachable(error.into()))?;
-        self.disarmed.extend(before);
+        self.disarm(before);
         Ok(())
     }
 
     /// Takes a request back that could not be queued.
     pub(super) fn turn_away(&mut self, waiter: WaiterId, turn: &mut Turn<'_>) {
         self.forget(waiter, turn);
-        self.served.extend(self.causes.remove(waiter));
+        self.answer_cause(waiter);
+    }
+
+    /// A request waits no more: its span is told of that, and may end.
+    #[inline]
+    fn answer_cause(&mut self, waiter: WaiterId) {
+        if let Some(cause) = self.causes.remove(waiter) {
+            self.rest().served.push(cause);
+        }
+    }
+
+    fn rest(&mut self) -> &mut Rest {
+        self.rest.get_or_insert_default()
+    }
+
+    #[inline]
+    fn disarm(&mut self, alarm: Option<(Moment, Alarm)>) {
+        if let Some(alarm) = alarm {
+            self.rest().disarmed.push(alarm);
+        }
     }
 
     /// An answer is received.
@@ -208,7 +237,9 @@ impl<H: Holder> State<H> {
             Left::Answer(answer) => self.give_back(answer, turn),
             Left::Waited(waker) => {
                 self.moved = true;
-                self.discarded.extend(waker);
+                if let Some(waker) = waker {
+                    self.rest().discarded.push(waker);
+                }
                 self.registry.cancel(waiter, turn);
             }
             Left::Nothing => {}
@@ -239,8 +270,11 @@ impl<H: Holder> State<H> {
     }
 
     /// Gives a grant back that nobody received.
-    fn give_back(&mut self, (resource, outcome): Answer<H>, turn: &mut Turn<'_>) {
-        let Outcome::Granted(grant, _) = outcome else {
+    fn give_back(&mut self, settled: Settled<H>, turn: &mut Turn<'_>) {
+        let Settled {
+            resource, outcome, ..
+        } = settled;
+        let Ok((grant, _)) = outcome else {
             return;
         };
         let at = grant.at;
@@ -303,10 +337,8 @@ impl<H: Holder> State<H> {
         };
         Parting {
             wakers,
-            discarded: core::mem::take(&mut self.discarded),
-            served: core::mem::take(&mut self.served),
             alarm,
-            disarmed: core::mem::take(&mut self.disarmed),
+            rest: self.rest.take(),
             drained: self.stage == Stage::Shut && self.registry.held() == 0,
             look: moved && proof,
         }
@@ -315,12 +347,10 @@ impl<H: Holder> State<H> {
     /// Whether nobody waits, and nothing is left of anybody who did.
     pub(super) fn is_at_rest(&self) -> bool {
         self.stage == Stage::Open
-            && self.places.len() == 0
             && !self.moved
+            && self.rest.is_none()
+            && self.places.len() == 0
             && self.alarm.is_none()
-            && self.disarmed.is_empty()
-            && self.turned_away.is_empty()
-            && self.discarded.is_empty()
             && self.registry.waiting() == 0
     }
 
@@ -329,19 +359,15 @@ impl<H: Holder> State<H> {
         let mut served = false;
         while let Some(settled) = self.registry.take_settled() {
             served = true;
-            self.served.extend(self.causes.remove(settled.waiter));
-            let outcome = match settled.outcome {
-                Ok((grant, change)) => {
-                    self.send(&grant);
-                    Outcome::Granted(grant, change)
-                }
-                Err(refusal) => Outcome::Refused(refusal),
-            };
-            let answer = (settled.resource, outcome);
-            match self.places.deliver(settled.waiter, answer) {
+            self.answer_cause(settled.waiter);
+            if let Ok((grant, _)) = &settled.outcome {
+                self.send(grant);
+            }
+            // As it is: it is large, and each copy is felt.
+            match self.places.deliver(settled.waiter, settled) {
                 Ok(waker) => wakers.extend(waker),
                 // Nobody is there to take it.
-                Err(answer) => self.give_back(answer, turn),
+                Err(settled) => self.give_back(settled, turn),
             }
         }
         self.moved |= served;
@@ -413,6 +439,7 @@ impl<H: Holder> Wake for Bell<H> {
 impl<H: Holder> State<H> {
     /// The alarm has rung; a new one is set for what comes next.
     fn rung(&mut self) {
-        self.disarmed.extend(self.alarm.take());
+        let rung = self.alarm.take();
+        self.disarm(rung);
     }
 }

@@ -49,12 +49,17 @@ impl<H: Holder> Future for Waiting<H> {
                     drop(state);
                     fresh = Some(cx.waker().clone());
                 }
-                Look::Answer((_, outcome)) => {
-                    state.answered(&outcome);
+                Look::Answer(settled) => {
+                    if let Ok((grant, _)) = &settled.outcome {
+                        state.claim(grant);
+                    }
                     _cause = state.causes.remove(waiter);
                     this.waiter = None;
                     // As the last thing: the copy of an answer is not free.
-                    return Poll::Ready(Ok(outcome));
+                    return Poll::Ready(Ok(match settled.outcome {
+                        Ok((grant, change)) => Outcome::Granted(grant, change),
+                        Err(refusal) => Outcome::Refused(refusal),
+                    }));
                 }
                 Look::Shut => {
                     _cause = state.causes.remove(waiter);

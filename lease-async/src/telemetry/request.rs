@@ -99,23 +99,32 @@ impl Request {
         }
     }
 
+    #[inline]
     fn end(&mut self) -> Option<Box<On>> {
-        match core::mem::replace(&mut self.0, Stage::Over) {
-            Stage::On(on) => Some(on),
-            Stage::New | Stage::Off | Stage::Over => None,
+        if let Stage::On(_) = self.0
+            && let Stage::On(on) = core::mem::replace(&mut self.0, Stage::Over)
+        {
+            return Some(on);
         }
+        None
     }
 }
 
 impl Drop for Request {
-    /// Whoever asked does not want it any more.
+    #[inline]
     fn drop(&mut self) {
         if let Some(on) = self.end() {
-            let what = (Outcome::Cancelled, Some(Reason::Dropped));
-            apart(|| spans::told(&on.span, what));
-            apart(|| on.end(what));
+            dropped(*on);
         }
     }
+}
+
+/// Whoever asked does not want it any more.
+#[inline(never)]
+fn dropped(on: On) {
+    let what = (Outcome::Cancelled, Some(Reason::Dropped));
+    apart(|| spans::told(&on.span, what));
+    apart(|| on.end(what));
 }
 
 impl On {
