@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::authority::{AuthorityError, BoxFuture, Reply};
 use crate::caught::apart;
-use crate::clock::Alarm;
+use crate::clock::{Alarm, AlarmClock};
 use crate::error::AcquireError;
 use crate::guard::LeaseGuard;
 use crate::leases::Shared;
@@ -83,6 +83,21 @@ struct Rare {
 enum Patience {
     Wait(Wait),
     Within(Duration),
+}
+
+impl Patience {
+    /// Says until when it may wait.
+    fn wait(&mut self, clock: &dyn AlarmClock) -> Wait {
+        match *self {
+            Self::Wait(wait) => wait,
+            Self::Within(span) => {
+                let until = Wait::Until(clock.now().after(span));
+                // Asking again does not give more time.
+                *self = Self::Wait(until);
+                until
+            }
+        }
+    }
 }
 
 impl<H: Holder> Acquire<H> {
@@ -295,18 +310,19 @@ impl<H: Holder> AcquireFuture<H> {
 
     /// Asks the authority. Pending: go on.
     fn ask(&mut self, end: &mut Poll<End<H>>) {
-        let (wait, resource) = match (self.prepare(), &self.resource) {
-            (Ok(wait), Ok(resource)) => (wait, resource),
-            (Err(error), _) => {
-                *end = Poll::Ready(Err(error));
-                return;
-            }
-            (Ok(_), Err(error)) => {
+        let resource = match &self.resource {
+            Ok(resource) => resource,
+            Err(error) => {
                 *end = Poll::Ready(Err(AcquireError::Resource(*error)));
                 return;
             }
         };
+        if self.session.is_gone() {
+            *end = Poll::Ready(Err(AcquireError::SessionGone));
+            return;
+        }
         let front = &self.session.front;
+        let wait = self.patience.wait(&*front.clock);
         let request = lease_core::Request {
             holder: &self.session.holder,
             ttl: self.rare.as_ref().and_then(|rare| rare.ttl),
@@ -342,25 +358,6 @@ impl<H: Holder> AcquireFuture<H> {
         if let Some(asking) = self.asking.take() {
             self.session.front.table.asked(&asking);
         }
-    }
-
-    /// Looks whether there is anything to ask for, and says for how long it may wait.
-    fn prepare(&mut self) -> Result<Wait, AcquireError<H>> {
-        if let Err(error) = &self.resource {
-            return Err(AcquireError::Resource(*error));
-        }
-        if self.session.is_gone() {
-            return Err(AcquireError::SessionGone);
-        }
-        Ok(match self.patience {
-            Patience::Wait(wait) => wait,
-            Patience::Within(span) => {
-                let until = Wait::Until(self.session.front.clock.now().after(span));
-                // Asking again does not give more time.
-                self.patience = Patience::Wait(until);
-                until
-            }
-        })
     }
 
     /// Waits for a release that another task makes, as long as the request may wait.

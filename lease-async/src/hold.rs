@@ -67,8 +67,18 @@ pub(crate) enum GivenUp {
 }
 
 impl HoldState {
+    /// Is as new. There is no alarm.
+    fn serve_again(&mut self) {
+        (self.operations, self.shields) = (0, 0);
+        (self.tainted, self.kept) = (false, false);
+        (self.lost, self.undecided) = (None, None);
+        (self.expires, self.seen) = (None, None);
+        self.token = None;
+    }
+
     /// Takes in the grant.
-    fn begin(&mut self, at: At, change: &Change) {
+    #[inline]
+    fn begin(&mut self, at: &At, change: &Change) {
         if change.token == Some(at.token) {
             self.learn(change);
         }
@@ -101,7 +111,7 @@ impl<H: Holder> Hold<H> {
         (at, change): (At, &Change),
     ) -> Arc<Self> {
         let mut state = HoldState::default();
-        state.begin(at, change);
+        state.begin(&at, change);
         Arc::new(Self {
             session: Arc::clone(session),
             key: key.clone(),
@@ -131,17 +141,18 @@ impl<H: Holder> Hold<H> {
     ) -> Option<Arc<Shared<H>>> {
         let before = (!Arc::ptr_eq(&self.session, session))
             .then(|| core::mem::replace(&mut self.session, Arc::clone(session)));
-        if self.key != *key {
+        if self.room != room {
+            // It sits in the room, so as long as that is the same its resource is.
+            self.room = room;
             self.key = key.clone();
         }
-        self.room = room;
         self.at = at;
         self.since = change.at;
         self.seat.serve_again();
         self.warned = AtomicBool::new(false);
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        *state = HoldState::default();
-        state.begin(at, change);
+        state.serve_again();
+        state.begin(&at, change);
         before
     }
 

@@ -190,12 +190,15 @@ impl<T: Sitter> Order<T> {
     }
 
     /// A request is back.
+    #[inline]
     pub(crate) fn asked(&mut self, asking: &Asking) {
         if let Some(room) = self.rooms.room(asking.room) {
             room.requests = room.requests.saturating_sub(1);
             if room.requests == 0 {
                 room.over = None;
-                self.rooms.close(asking.room);
+                if room.is_empty() {
+                    self.rooms.close(asking.room);
+                }
             }
         }
     }
@@ -259,7 +262,10 @@ impl<T: Sitter> Order<T> {
         let Some((room, generation)) = self.parked else {
             return Err(None);
         };
-        self.note(room);
+        if room != asking.room {
+            // Else it was noted as the grant came.
+            self.note(room);
+        }
         let Some(hold) = self.rooms.vacant(room, generation) else {
             return Err(None);
         };

@@ -60,6 +60,12 @@ pub(crate) struct Room<T> {
     seats: Vec<T>,
 }
 
+impl<T> Room<T> {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.requests == 0 && self.seats.is_empty()
+    }
+}
+
 impl<T: Sitter> Rooms<T> {
     pub(crate) fn new() -> Self {
         Self {
@@ -168,8 +174,7 @@ impl<T: Sitter> Rooms<T> {
     }
 
     fn is_empty(&self, at: usize) -> bool {
-        let room = self.rooms.get(at);
-        room.is_some_and(|room| room.requests == 0 && room.seats.is_empty())
+        self.rooms.get(at).is_some_and(Room::is_empty)
     }
 
     fn forget(&mut self, at: usize) {

@@ -433,6 +433,11 @@ impl Cause {
         if wait == Wait::No || is_off() {
             return Self(None);
         }
+        Self::present()
+    }
+
+    #[inline(never)]
+    fn present() -> Self {
         let span = made(Span::current);
         Self((!span.is_disabled()).then(|| Arc::new(span)))
     }
@@ -455,9 +460,14 @@ impl Drop for Cause {
     #[inline]
     fn drop(&mut self) {
         if let Some(span) = self.0.take() {
-            apart(|| drop(span));
+            ended(span);
         }
     }
+}
+
+#[inline(never)]
+fn ended(span: Arc<Span>) {
+    apart(|| drop(span));
 }
 
 /// The spans of requests that wait: a look at a holder belongs to the first of them.
