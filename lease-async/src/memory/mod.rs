@@ -24,7 +24,7 @@ use lease_core::{
 use tokio::sync::Notify;
 use tracing::Instrument as _;
 
-use self::state::{Parting, Stage, State};
+use self::state::{Stage, State};
 use self::waiting::Waiting;
 use self::watching::Watches;
 use crate::authority::{Authority, AuthorityError, BoxError, BoxFuture, Reply, ShutdownReport};
@@ -341,7 +341,7 @@ impl<H: Holder> Inner<H> {
         passes_on: bool,
     ) {
         turn.note = None;
-        let parting = state.part(self, turn, passes_on);
+        let mut parting = state.part(self, turn, passes_on);
         let mine = if state.registry.has_receipts() {
             self.unpublished.store(true, Ordering::SeqCst);
             self.take_receipts(&mut state)
@@ -349,12 +349,6 @@ impl<H: Holder> Inner<H> {
             None
         };
         drop(state);
-        self.after(parting, mine);
-    }
-
-    /// What follows outside the lock.
-    #[inline]
-    fn after<'a>(self: &'a Arc<Self>, mut parting: Parting, mine: Option<Publication<'a, H>>) {
         if parting.look {
             self.look();
         }

@@ -55,11 +55,11 @@ impl<H: Holder> Future for Waiting<H> {
                     }
                     _cause = state.causes.remove(waiter);
                     this.waiter = None;
-                    // As the last thing: the copy of an answer is not free.
-                    return Poll::Ready(Ok(match settled.outcome {
-                        Ok((grant, change)) => Outcome::Granted(grant, change),
-                        Err(refusal) => Outcome::Refused(refusal),
-                    }));
+                    // Made where it goes, in each case by itself: the copy of an answer is not free.
+                    return match settled.outcome {
+                        Ok((grant, change)) => Poll::Ready(Ok(Outcome::Granted(grant, change))),
+                        Err(refusal) => Poll::Ready(Ok(Outcome::Refused(refusal))),
+                    };
                 }
                 Look::Shut => {
                     _cause = state.causes.remove(waiter);
