@@ -208,7 +208,7 @@ fn many_who_wait_below_a_key_are_looked_at_once() {
     // With a second look at all of them for each, this would not end within the test's bound.
     let mut rig = Rig::sessions();
     let held = rig.granted("a", &mcp());
-    let waiting = 3_000;
+    let waiting = 20_000;
     for number in 0..waiting {
         rig.queue(
             &format!("a/{number}"),

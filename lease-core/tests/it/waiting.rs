@@ -349,6 +349,7 @@ fn proof_that_the_holder_is_gone_serves_who_waits() {
         };
         rig.answers = vec![asked[0].answer(Fate::Alive.verdict())];
         let waiter = forever(&mut rig, "k", &inp());
+        let next = forever(&mut rig, "k", &oth());
         // What must be known for those who wait is known to the driver.
         let watched = rig.registry.questions();
         assert_eq!(watched.len(), 1);
@@ -365,6 +366,7 @@ fn proof_that_the_holder_is_gone_serves_who_waits() {
         rig.advance();
         assert_eq!(answers(&mut rig), [(waiter, CREATED)]);
         assert_eq!(rig.with_code(code).len(), 1);
+        assert!(rig.cancel(next));
         assert!(rig.registry.questions().is_empty());
     }
 }
