@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 /// Returns what is set once this program is asked to end, also by a terminal that is closed. A second signal
@@ -19,13 +19,15 @@ pub(crate) fn listen() -> io::Result<&'static AtomicBool> {
     let called_off: &Arc<AtomicBool> = Box::leak(Box::default());
     flag::register(SIGINT, Arc::clone(called_off))?;
     flag::register(SIGTERM, Arc::clone(called_off))?;
+    #[cfg(unix)]
     if outlives_terminal() == Some(false) {
-        flag::register(SIGHUP, Arc::clone(called_off))?;
+        flag::register(signal_hook::consts::SIGHUP, Arc::clone(called_off))?;
     }
     Ok(called_off)
 }
 
 /// Whether this program was started to go on without its terminal, as by `nohup`; `None` where nobody tells.
+#[cfg(unix)]
 fn outlives_terminal() -> Option<bool> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let ignored = status
