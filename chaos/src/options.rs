@@ -39,7 +39,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
 
-    /// How long the run may take, for example 90s, 5m or 500ms [default: 60s, or no limit with --seeds]
+    /// How long the run may take, for example 90s, 5m or 500ms; each scenario that plays no seeds is told to its
+    /// end all the same, some ten seconds for all of them [default: 60s, or no limit with --seeds]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) time: Option<Duration>,
 
