@@ -81,7 +81,7 @@ fn run_runners(workspace: &Workspace, metadata: &Metadata, file: &Path) -> Resul
         let arguments = ["nextest", "run", "--profile", "ci", "--no-fail-fast"];
         runner(workspace, &arguments, Runner::Nextest, file)?
     } else {
-        say("cargo-nextest is not here: plain cargo test runs the tests")?;
+        say("cargo-nextest is not here: plain cargo test runs the tests, one at a time")?;
         let targets = [
             "test",
             "--lib",
