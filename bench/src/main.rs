@@ -109,6 +109,13 @@ fn run(options: &Options, groups: &[Group]) -> Result<usize, String> {
     if let Some(name) = &options.work {
         return work(name, options.units);
     }
+    if let Some(only) = &options.only
+        && !groups.iter().any(|(name, _)| name == only)
+    {
+        // Nothing measured is nothing missed, and would pass every check.
+        let names: Vec<_> = groups.iter().map(|(name, _)| *name).collect();
+        return Err(format!("no group {only}; there are {}", names.join(", ")));
+    }
     // Before the measuring: it takes minutes, which a wrong name would waste.
     let json = options.json.as_deref().map(create).transpose()?;
     let mut rows = Vec::new();
@@ -146,6 +153,21 @@ mod tests {
             problem.starts_with("cannot write the numbers into /no-such-folder/x.json: "),
             "{problem}"
         );
+    }
+
+    #[test]
+    fn a_group_that_is_not_there_is_refused_and_passes_no_check() {
+        let words = [
+            "--check",
+            "--only",
+            "nevr",
+            "--json",
+            "/no-such-folder/x.json",
+        ];
+        let options = options(words.map(str::to_owned).into_iter()).unwrap();
+        let never: Group = ("never", || panic!("measured"));
+        let problem = run(&options, &[never]).unwrap_err();
+        assert_eq!(problem, "no group nevr; there are never");
     }
 
     #[test]
