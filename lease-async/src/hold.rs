@@ -224,11 +224,19 @@ impl<H: Holder> Hold<H> {
             let _inside = span.enter();
             self.front().authority.call_from_front(call, note)
         };
-        let answer = match reply {
-            Reply::Ready(answer) => answer,
-            Reply::Pending(answer) => answer.instrument(span.clone()).await,
-        };
-        self.take_in((answer, releases), before, &span)
+        match reply {
+            // Looked at where it is: the copy of an answer is not free.
+            Reply::Ready(Ok(Outcome::Granted(_, ref change) | Outcome::Done(ref change))) => {
+                self.front().heard.answers();
+                self.take_in_change(change, releases, before, &span);
+                Ok(*change)
+            }
+            Reply::Ready(answer) => self.take_in(answer, releases, before, &span),
+            Reply::Pending(answer) => {
+                let answer = answer.instrument(span.clone()).await;
+                self.take_in(answer, releases, before, &span)
+            }
+        }
     }
 
     /// Shows the token to a gate.
@@ -244,60 +252,82 @@ impl<H: Holder> Hold<H> {
     /// `releases` tells the table itself what became of that.
     fn take_in(
         self: &Arc<Self>,
-        (answer, releases): (Result<Outcome<H>, AuthorityError>, bool),
+        answer: Result<Outcome<H>, AuthorityError>,
+        releases: bool,
         before: Option<LeaseId>,
         span: &Span,
     ) -> Result<Change, LeaseError<H>> {
         self.front().heard.answered(&answer);
-        let is_read_back = match &answer {
-            Err(AuthorityError::Undecided { attempt }) => {
-                self.state().undecided = Some(*attempt);
-                false
-            }
-            Ok(_) if before.is_some() => {
-                let mut state = self.state();
-                let is_read_back = state.undecided == before;
-                if is_read_back {
-                    state.undecided = None;
-                }
-                is_read_back
-            }
-            Ok(_) | Err(_) => false,
-        };
-        let answer = self.understand((answer, releases), span);
-        if is_read_back {
-            // The term counts again, as the answer has it.
-            self.count_on(self.state());
-        }
-        answer
-    }
-
-    #[inline]
-    fn understand(
-        self: &Arc<Self>,
-        (answer, releases): (Result<Outcome<H>, AuthorityError>, bool),
-        span: &Span,
-    ) -> Result<Change, LeaseError<H>> {
         let error = match answer {
             Ok(Outcome::Granted(_, change) | Outcome::Done(change)) => {
-                match Loss::of(&change).filter(|_| releases) {
-                    Some(loss) => drop(self.lose(loss)),
-                    None => self.learn(&change),
-                }
-                telemetry::changed(span, &change);
+                self.take_in_change(&change, releases, before, span);
                 return Ok(change);
             }
-            Ok(Outcome::Refused(Refusal::StaleToken { .. })) => {
-                LeaseError::Lost(self.front().table.over(self, Loss::Stale))
+            Ok(refused) => {
+                let is_read_back = self.is_read_back(before);
+                let error = self.understand(refused);
+                self.count_on_if(is_read_back);
+                error
             }
-            Ok(Outcome::Refused(refusal)) => LeaseError::Refused(refusal),
-            Ok(Outcome::Many(_)) => {
-                LeaseError::Authority(AuthorityError::Unsupported("one answer to one call"))
+            Err(error) => {
+                if let AuthorityError::Undecided { attempt } = error {
+                    self.state().undecided = Some(attempt);
+                }
+                LeaseError::Authority(error)
             }
-            Err(error) => LeaseError::Authority(error),
         };
         telemetry::refused(self, span, &error);
         Err(error)
+    }
+
+    /// Takes in what the authority did.
+    fn take_in_change(
+        self: &Arc<Self>,
+        change: &Change,
+        releases: bool,
+        before: Option<LeaseId>,
+        span: &Span,
+    ) {
+        let is_read_back = self.is_read_back(before);
+        match Loss::of(change).filter(|_| releases) {
+            Some(loss) => drop(self.lose(loss)),
+            None => self.learn(change),
+        }
+        telemetry::changed(span, change);
+        self.count_on_if(is_read_back);
+    }
+
+    /// What the authority says that did nothing.
+    fn understand(self: &Arc<Self>, outcome: Outcome<H>) -> LeaseError<H> {
+        match outcome {
+            Outcome::Refused(Refusal::StaleToken { .. }) => {
+                LeaseError::Lost(self.front().table.over(self, Loss::Stale))
+            }
+            Outcome::Refused(refusal) => LeaseError::Refused(refusal),
+            Outcome::Granted(..) | Outcome::Done(_) | Outcome::Many(_) => {
+                LeaseError::Authority(AuthorityError::Unsupported("one answer to one call"))
+            }
+        }
+    }
+
+    /// Whether an answer reads back what was undecided when it was asked for.
+    fn is_read_back(&self, before: Option<LeaseId>) -> bool {
+        if before.is_none() {
+            return false;
+        }
+        let mut state = self.state();
+        let is_read_back = state.undecided == before;
+        if is_read_back {
+            state.undecided = None;
+        }
+        is_read_back
+    }
+
+    /// What was undecided is read back, so the term counts again, as the answer has it.
+    fn count_on_if(self: &Arc<Self>, is_read_back: bool) {
+        if is_read_back {
+            self.count_on(self.state());
+        }
     }
 
     /// Takes in what a change says of this lease. An older one than the latest says nothing new.
@@ -523,7 +553,7 @@ impl<H: Holder> Hold<H> {
         due: Moment,
         (answer, before): (Result<Outcome<H>, AuthorityError>, Option<LeaseId>),
     ) {
-        let ended = telemetry::inside(span, || self.take_in((answer, false), before, span));
+        let ended = telemetry::inside(span, || self.take_in(answer, false, before, span));
         telemetry::lagged(self, due, &ended);
     }
 }
