@@ -67,8 +67,16 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         let Waiter { key, holder, .. } = waiter;
         let root = self.store.outermost_waited_for(key, Some(id));
         let mut own = self.own_near(holder, root);
-        if own.is_empty() && !self.store.is_waited_for_below(place) {
-            return self.first_of_another(key, holder, Some(id)).is_some();
+        if own.is_empty() {
+            // It can pass nobody, so one who came first to this key or one above it is enough.
+            let firsts = self.store.firsts_from(place).filter(|first| *first < id);
+            let mut firsts = firsts.filter_map(|first| self.queue.get(first));
+            if firsts.any(|first| first.holder != *holder) {
+                return true;
+            }
+            if !self.store.is_waited_for_below(place) {
+                return self.first_of_another(key, holder, Some(id)).is_some();
+            }
         }
         own.retain(|(_, cell)| cell.lease().is_some_and(|lease| !lease.lapsed(now)));
         let own: Vec<_> = own.into_iter().map(|(key, _)| key).collect();

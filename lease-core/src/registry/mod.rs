@@ -576,6 +576,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         }
         // Who is refused whoever waits is not told of those who wait.
         if let (Action::Acquire { holder, .. }, Some(place)) = (action, place)
+            && !self.queue.is_empty()
             && !is_re_entry(cell, holder, seen.now)
             && !self.is_barred(place, holder, seen)
         {

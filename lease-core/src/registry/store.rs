@@ -357,6 +357,12 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         around.filter_map(|node| node.next_waiter(after)).min()
     }
 
+    /// The first who wait for the key at `place`, and for each above it, the nearest first.
+    pub(super) fn firsts_from(&self, place: u32) -> impl Iterator<Item = WaiterId> {
+        let at = self.node(place).into_iter().chain(self.above(place));
+        at.filter_map(|node| node.next_waiter(None))
+    }
+
     /// All waiters for keys that overlap the key `text`, the earliest first.
     pub(super) fn waiters_around(&self, text: &[u8]) -> Vec<WaiterId> {
         let mut all: Vec<_> = self.around(text).flat_map(Node::waiting).collect();

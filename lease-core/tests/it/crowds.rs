@@ -167,3 +167,23 @@ fn who_stands_behind_another_needs_no_decision() {
     let last = world.waits("a", last);
     assert!(copies(|| world.goes(last)) < 20);
 }
+
+#[test]
+fn who_waits_beside_a_crowd_costs_nothing_to_who_stands_behind_another() {
+    assert_linear(|crowd| {
+        let mut world = World::new(session_ttl());
+        let [held, first, below, last] = [0, 1, 2, 3].map(|number| 2 * crowd + number);
+        world.holds("a/held", held);
+        for number in 0..crowd {
+            world.waits(&format!("a/held/{number}"), number);
+        }
+        world.waits("a", first);
+        world.waits("a/b/c", below);
+        for number in crowd..2 * crowd {
+            world.holds(&format!("elsewhere/{number}"), number);
+            world.waits("a/b", number);
+        }
+        let last = world.waits("a", last);
+        comparisons(|| world.goes(last))
+    });
+}
