@@ -69,11 +69,25 @@ pub(crate) enum GivenUp {
 impl HoldState {
     /// Is as new. There is no alarm.
     fn serve_again(&mut self) {
-        (self.operations, self.shields) = (0, 0);
-        (self.tainted, self.kept) = (false, false);
-        (self.lost, self.undecided) = (None, None);
-        (self.expires, self.seen) = (None, None);
-        self.token = None;
+        // Every field is named, so that a new one is not forgotten.
+        let Self {
+            operations,
+            shields,
+            tainted,
+            kept,
+            lost,
+            undecided,
+            expires,
+            seen,
+            token,
+            alarm: _,
+            renewal: _,
+        } = self;
+        (*operations, *shields) = (0, 0);
+        (*tainted, *kept) = (false, false);
+        (*lost, *undecided) = (None, None);
+        (*expires, *seen) = (None, None);
+        *token = None;
     }
 
     /// Takes in the grant.
@@ -130,8 +144,8 @@ impl<H: Holder> Hold<H> {
         state.alarm.is_some() || state.renewal.is_some()
     }
 
-    /// Becomes the hold of another lease. Nobody else has it, and it has no alarm. Answers the session of the last one, if that is another,
-    /// to be dropped outside of locks.
+    /// Becomes the hold of another lease. Nobody else has it, and it has no alarm. Answers the session of the last one,
+    /// if that is another, to be dropped outside of locks.
     pub(crate) fn serve_again(
         &mut self,
         session: &Arc<Shared<H>>,
