@@ -348,10 +348,10 @@ impl Stand {
     /// Whether whoever has the middle has come to it from this slot.
     fn is_let_in(&self, from: Slot) -> bool {
         let middle = bytes(CENTER, CENTER + 1);
-        let found = sys::find_lock(&*self.gate.descriptor, middle);
-        found.is_ok_and(|lock| {
-            lock.is_some_and(|lock| number(lock).is_some_and(|pid| lock == from.way(pid)))
-        })
+        let Ok(Some(lock)) = sys::find_lock(&*self.gate.descriptor, middle) else {
+            return false;
+        };
+        number(lock).is_some_and(|pid| lock == from.way(pid))
     }
 
     /// Finds the outermost slot ahead that somebody has.
