@@ -143,7 +143,7 @@ fn who_is_asked_about_for_many_is_looked_at_once() {
             .map(|question| question.answer(alive()))
             .collect();
         for number in 0..crowd {
-            world.waits("a", crowd + number % 40);
+            world.waits("a", crowd + number);
         }
         let mut asked = Vec::new();
         let compared = comparisons(|| asked = world.0.registry.questions());
