@@ -157,8 +157,8 @@ impl<H: Holder> LeaseGuard<H> {
     /// Reads back what became of an attempt that the authority left undecided.
     ///
     /// Until then the guard blocks what is to be written under it: `begin`, `touch`, `renew` and `ensure` fail
-    /// with [`Undecided`](crate::AuthorityError::Undecided), and the lease is in jeopardy. Where nothing is undecided it only
-    /// asks whether the lease is still there.
+    /// with [`Undecided`](crate::AuthorityError::Undecided), and the lease is in jeopardy. Where nothing is undecided
+    /// it only asks whether the lease is still there.
     ///
     /// # Errors
     ///

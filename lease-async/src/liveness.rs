@@ -11,9 +11,9 @@ use crate::clock::Alarm;
 
 /// Observes holders: [`HolderLiveness`] for whoever has to wait for what it looks at.
 ///
-/// It cannot fail: what could not be seen is [`Verdict::Unknown`] with the reason. It is to answer in bounded time, with
-/// that too: those for whom others wait are looked at one after another, so one look that never ends keeps all of them
-/// from being looked at again.
+/// It cannot fail: what could not be seen is [`Verdict::Unknown`] with the reason. It is to answer in bounded time,
+/// with that too: those for whom others wait are looked at one after another, so one look that never ends keeps all
+/// of them from being looked at again.
 ///
 /// # Examples
 ///

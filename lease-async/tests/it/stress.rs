@@ -1,5 +1,5 @@
-//! Everything at once, at random: threads, two runtimes, sessions that go in the middle. An oracle that knows nothing of
-//! the crate says who may be inside.
+//! Everything at once, at random: threads, two runtimes, sessions that go in the middle. An oracle that knows nothing
+//! of the crate says who may be inside.
 //!
 //! `LEASE_STRESS_SECONDS` and `LEASE_STRESS_SEED` make it longer, by `cargo test`, and the same again.
 
