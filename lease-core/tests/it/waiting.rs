@@ -372,6 +372,26 @@ fn proof_that_the_holder_is_gone_serves_who_waits() {
 }
 
 #[test]
+fn proof_that_the_holder_is_gone_serves_who_came_before_somebody_above() {
+    let mut rig = Rig::new(LeasePolicy::process_bound());
+    rig.holds("k/part", &mcp());
+    let action = Action::Acquire {
+        holder: inp(),
+        ttl: None,
+    };
+    let Step::Ask(asked) = rig.step(Some("k/part"), action, Wait::Forever) else {
+        panic!("nothing was asked")
+    };
+    rig.answers = vec![asked[0].answer(Fate::Alive.verdict())];
+    let waiter = forever(&mut rig, "k/part", &inp());
+    let later = forever(&mut rig, "k", &oth());
+    rig.answers = vec![asked[0].answer(Fate::Dead.verdict())];
+    rig.advance();
+    assert_eq!(answers(&mut rig), [(waiter, CREATED)]);
+    assert!(rig.cancel(later));
+}
+
+#[test]
 fn the_next_deadline_is_never_late() {
     always(file!(), |history| {
         play(&history, |played| {
