@@ -56,7 +56,7 @@ fn checks<'a>(workspace: &'a Workspace, metadata: &Metadata, no_tests: bool) -> 
     checks.extend(lints(workspace, metadata));
     for target in elsewhere::TARGETS {
         checks.push((
-            format!("lease-procfs on {target}"),
+            format!("lint for {target}"),
             Box::new(move || elsewhere::is_clean(workspace, target)),
         ));
     }
