@@ -14,7 +14,6 @@ use crate::cell::{Cell, Lease};
 use crate::decision::{first_in_front, stands};
 use crate::holder::Holder;
 use crate::key::{ResourceKey, overlap};
-use crate::time::Moment;
 
 /// What of the queue matters to a request.
 pub(super) struct Ahead<'a, H> {
@@ -46,7 +45,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     ) -> bool {
         self.queue.get(id).is_some_and(|waiter| {
             self.is_barred(place, &waiter.holder, seen)
-                || self.stands_behind(place, (id, waiter), crowd, seen.now)
+                || self.stands_behind(place, (id, waiter), crowd)
         })
     }
 
@@ -62,11 +61,10 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         place: u32,
         (id, waiter): (WaiterId, &Waiter<H>),
         crowd: &mut Crowd,
-        now: Moment,
     ) -> bool {
         let Waiter { key, holder, .. } = waiter;
         let root = self.store.outermost_waited_for(key, Some(id));
-        let mut own = self.own_near(holder, root);
+        let own = self.own_near(holder, root);
         if own.is_empty() {
             // It can pass nobody, so one who came first to this key or one above it is enough.
             let firsts = self.store.firsts_from(place).filter(|first| *first < id);
@@ -78,7 +76,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
                 return self.first_of_another(key, holder, Some(id)).is_some();
             }
         }
-        own.retain(|(_, cell)| cell.lease().is_some_and(|lease| !lease.lapsed(now)));
+        // A lease that is over blocks nobody, and is found out by the decision.
         let own: Vec<_> = own.into_iter().map(|(key, _)| key).collect();
         let earlier = crowd.around(&self.store, key, root).iter();
         let earlier = earlier.take_while(|earlier| **earlier < id);
