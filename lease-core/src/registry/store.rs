@@ -225,7 +225,6 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// Makes the key at `place` free.
-    #[inline]
     pub(super) fn remove_at(&mut self, place: u32) {
         if let Some(owner) = self.clear_out(place) {
             self.owners.let_go(owner);
@@ -544,7 +543,6 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
     }
 
     /// Gives memory back once seven eighths of the places are free, or of those of holders where these are more.
-    #[inline]
     pub(super) fn shrink(&mut self) {
         let (nodes, owners) = ((self.nodes.len(), self.free.len()), self.owners.places());
         let keeps_owners = owners.0 <= nodes.0 || is_dense(owners);
