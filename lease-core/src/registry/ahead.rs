@@ -89,16 +89,17 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     pub(super) fn ahead<'a>(&'a self, asked: &Asked<'a, H>, holder: &H) -> Ahead<'a, H> {
         let &Asked { key, me, .. } = asked;
         let first = self.store.next_waiter(key, None);
-        if !first.is_some_and(|first| is_before(first, me)) {
+        let Some(first) = first.filter(|&first| is_before(first, me)) else {
             return Ahead::NOTHING;
-        }
+        };
         let mut queued = Vec::new();
         let root = self.store.outermost_waited_for(key, me);
         let own = self.own_near(holder, root);
         if own.is_empty() {
             // Only a writer that holds something there can pass a waiter of another, so the earliest is enough:
             // not all who wait around here are listed for each of them.
-            queued.extend(self.first_of_another(key, holder, me));
+            let first = self.queued(first).filter(|&(.., by)| by != holder);
+            queued.extend(first.or_else(|| self.first_of_another(key, holder, me)));
         } else {
             // A waiter for an ancestor can make others wait that do not overlap this request.
             let all = self.store.waiters_around(root).into_iter();
@@ -115,11 +116,6 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
         holder: &H,
         me: Option<WaiterId>,
     ) -> Option<(WaiterId, &ResourceKey, &H)> {
-        let first = self.store.next_waiter(key, None);
-        let first = self.queued(first.filter(|&id| is_before(id, me))?)?;
-        if first.2 != holder {
-            return Some(first);
-        }
         let mut candidates = Candidates::of(&self.store, key);
         core::iter::from_fn(|| candidates.next(&self.store, key))
             .take_while(|&id| is_before(id, me))
