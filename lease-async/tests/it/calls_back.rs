@@ -15,7 +15,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 use tracing_core::span::Current;
 
-use crate::rig::{KEY, Rig, SOON, Slow, T0, bare_request, poll};
+use crate::rig::{KEY, Rig, SOON, Silent, Slow, T0, bare_request, poll};
 use crate::sys::telling;
 
 thread_local! {
@@ -396,28 +396,12 @@ fn a_clock_may_call_the_authority_where_it_disarms() {
     });
 }
 
-/// A clock that cannot ring.
-#[derive(Clone, Debug)]
-struct Silent(ManualClock);
-
-impl Clock for Silent {
-    fn now(&self) -> Moment {
-        self.0.now()
-    }
-}
-
-impl AlarmClock for Silent {
-    fn arm(&self, _at: Moment, _waker: Waker) -> Result<Alarm, AlarmError> {
-        Err(AlarmError::Unsupported)
-    }
-}
-
 #[test]
 fn a_subscriber_may_call_the_authority_where_a_request_cannot_wait() {
     in_time(|| {
         let (caller, place) = Caller::new();
         let _told = tracing::subscriber::set_default(caller);
-        let rig = Rig::on(Silent(ManualClock::new(Moment::from_millis(T0))));
+        let rig = Rig::on(Silent(|| Err(AlarmError::Unsupported)));
         drop(place.set((rig.memory.clone(), rig.leases.clone())));
         let [a, b] = ["a", "b"].map(|agent| rig.connect(agent));
         let _held = taken(&a, KEY);

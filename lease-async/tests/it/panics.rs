@@ -7,17 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 
 use lease_async::{
-    AcquireError, Alarm, AlarmClock, AlarmError, Authority, AuthorityError, Call, Events,
-    LeaseGuard, Leases, ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing,
+    AcquireError, Authority, AuthorityError, Call, Events, LeaseGuard, Leases, ManualClock, Memory,
+    Moment, Reply, Session, SessionHolder, Standing,
 };
-use lease_core::Clock;
 use tokio_util::sync::CancellationToken;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 
 use crate::passing_on::passes_on;
-use crate::rig::{Counts, KEY, Rig, T0, ask, bare_request, generation};
+use crate::rig::{Counts, KEY, Rig, Silent, T0, ask, bare_request, generation};
 
 /// Panics when it is woken.
 struct Woken;
@@ -156,25 +155,9 @@ async fn an_authority_that_panics_makes_no_destructor_panic() {
     assert_eq!(rig.leases.known(), 0);
 }
 
-/// A clock that panics where it is to ring.
-#[derive(Clone, Debug)]
-struct Silent(ManualClock);
-
-impl Clock for Silent {
-    fn now(&self) -> Moment {
-        self.0.now()
-    }
-}
-
-impl AlarmClock for Silent {
-    fn arm(&self, _at: Moment, _waker: Waker) -> Result<Alarm, AlarmError> {
-        panic!("as planned");
-    }
-}
-
 #[tokio::test]
 async fn a_clock_that_panics_leaves_no_request_behind() {
-    let rig = Rig::on(Silent(ManualClock::new(Moment::from_millis(T0))));
+    let rig = Rig::on(Silent(|| panic!("as planned")));
     let (a, b) = (rig.connect("a"), rig.connect("b"));
     let held = ask(&a).await.unwrap();
     let request = b.acquire(KEY).forever().await;

@@ -8,11 +8,11 @@ use std::task::Wake;
 use std::time::Duration;
 
 use lease_async::{
-    AcquireError, AlarmClock, Authority, AuthorityError, Event, Events, LeaseGuard, Leases,
-    ManualClock, Memory, Moment, Reply, Session, SessionHolder, TokioClock,
+    AcquireError, Alarm, AlarmClock, AlarmError, Authority, AuthorityError, Event, Events,
+    LeaseGuard, Leases, ManualClock, Memory, Moment, Reply, Session, SessionHolder, TokioClock,
 };
 use lease_core::{
-    Action, Call, Clock as _, Code, Disposition, LeaseView, OpId, Outcome, Receipt, Refusal,
+    Action, Call, Clock, Code, Disposition, LeaseView, OpId, Outcome, Receipt, Refusal,
     ResourceKey, Wait,
 };
 
@@ -269,5 +269,21 @@ impl Drop for Undelivered {
                 wait: Wait::No,
             });
         }
+    }
+}
+
+/// A clock that stands still and does not ring, and what it does where it should.
+#[derive(Clone, Debug)]
+pub(crate) struct Silent(pub(crate) fn() -> Result<Alarm, AlarmError>);
+
+impl Clock for Silent {
+    fn now(&self) -> Moment {
+        Moment::from_millis(T0)
+    }
+}
+
+impl AlarmClock for Silent {
+    fn arm(&self, _at: Moment, _waker: Waker) -> Result<Alarm, AlarmError> {
+        (self.0)()
     }
 }
