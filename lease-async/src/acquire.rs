@@ -256,6 +256,8 @@ impl<H: Holder> AcquireFuture<H> {
         if let Some(cancelled) = &mut this.cancelled
             && cancelled.as_mut().poll(cx).is_ready()
         {
+            // Who polls again is told the same.
+            this.cancelled = None;
             // Dropping what is pending is the cancel.
             *end = this.give_up(AcquireError::Cancelled);
             return;

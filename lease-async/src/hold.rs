@@ -233,6 +233,10 @@ impl<H: Holder> Hold<H> {
         let before = self.state().undecided;
         let span = telemetry::asks(self, &action);
         let releases = matches!(action, Action::Release(_));
+        let goes_on = matches!(
+            action,
+            Action::Touch(_) | Action::Renew { .. } | Action::Check(_)
+        );
         let call = self.call(action);
         let reply = {
             let _inside = span.enter();
@@ -248,7 +252,12 @@ impl<H: Holder> Hold<H> {
             Reply::Ready(answer) => self.take_in(answer, releases, before, &span),
             Reply::Pending(answer) => {
                 let answer = answer.instrument(span.clone()).await;
-                self.take_in(answer, releases, before, &span)
+                let change = self.take_in(answer, releases, before, &span)?;
+                // It may have ended since that was decided.
+                match self.state().lost.filter(|_| goes_on) {
+                    Some(loss) => Err(LeaseError::Lost(loss)),
+                    None => Ok(change),
+                }
             }
         }
     }

@@ -65,12 +65,24 @@ impl<H: Holder> Operation<H> {
         if let Detail::Begun { from, .. } = change.detail {
             operation.from = from;
         }
-        hold.state().shields += 1;
+        operation.shield()?;
         operation.stage = Stage::Flying;
         if let Some(watch) = hold.front().watch.get() {
             watch.begun(hold, id, change.at);
         }
         Ok(operation)
+    }
+
+    /// From now on it shields, unless the lease has ended since it began: then dropping it ends it, too.
+    fn shield(&self) -> Result<(), LeaseError<H>> {
+        let mut state = self.hold.state();
+        match state.lost {
+            Some(loss) => Err(LeaseError::Lost(loss)),
+            None => {
+                state.shields += 1;
+                Ok(())
+            }
+        }
     }
 
     fn over(&self) {

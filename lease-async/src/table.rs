@@ -352,7 +352,8 @@ fn wake(told: Vec<Waker>) {
 
 impl<H: Holder> Tap<H> for Table<H> {
     fn see(&self, receipt: &Receipt<H>) {
-        self.observer.see(receipt);
+        // What it is measured by may panic, and the loss is to be known all the same.
+        apart(|| self.observer.see(receipt));
         let change = &receipt.change;
         let key = receipt.resource.as_ref();
         if let Detail::Granted {
@@ -383,7 +384,7 @@ impl<H: Holder> Tap<H> for Table<H> {
 
     /// Some ends were not seen: what has no guard is forgotten, the rest notices at its next use.
     fn missed(&self) {
-        self.observer.missed();
+        apart(|| self.observer.missed());
         let mut table = self.state();
         let idle = |hold: &&Arc<Hold<H>>| hold.seat.guards() == 0 && !hold.seat.is_releasing();
         let idle: Vec<_> = table.order.rooms.seats().filter(idle).cloned().collect();

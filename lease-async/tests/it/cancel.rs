@@ -10,6 +10,7 @@ use lease_async::{
     Standing,
 };
 use lease_core::{Code, Disposition, Evidence, OperationKind, Question, Verdict};
+use tokio_util::sync::CancellationToken;
 
 use crate::passing_on::passes_on;
 use crate::rig::{KEY, Rig, Slow, T0, TTL, ask, bare_request, generation, poll};
@@ -118,6 +119,21 @@ async fn a_request_whose_session_goes_waits_no_more_wherever_it_is() {
         );
         assert_eq!(rig.memory.waiting(), 0);
     }
+}
+
+#[tokio::test]
+async fn a_request_that_is_over_says_so_however_it_ended() {
+    let rig = slow();
+    let session = rig.connect("a");
+    let token = CancellationToken::new();
+    token.cancel();
+    let mut cancelled = pin!(session.acquire(KEY).cancelled_by(token).into_future());
+    for _ in 0..2 {
+        let over = poll(cancelled.as_mut());
+        let over_so = matches!(over, Poll::Ready(Err(AcquireError::Cancelled)));
+        assert!(over_so, "{over:?}");
+    }
+    rig.assert_empty();
 }
 
 // Cancel safety: `LeaseGuard::touch`, `renew`, `ensure`.

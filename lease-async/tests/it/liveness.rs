@@ -305,3 +305,28 @@ async fn an_observer_that_panics_has_seen_nothing() {
     assert_eq!(refused.code(), Some(Code::InvalidHolder));
     assert_eq!(held.standing(), Standing::Safe);
 }
+
+/// The front sorts resources by what panics, once its holder was looked at.
+#[cfg(feature = "metrics")]
+#[tokio::test]
+async fn a_class_that_panics_hides_no_loss() {
+    let mut observer = MockObserver::new();
+    let panics = Arc::new(AtomicUsize::new(0));
+    let armed = Arc::clone(&panics);
+    observer.expect_observe().returning(move |_| {
+        armed.store(1, Ordering::SeqCst);
+        Verdict::Dead(seen("exited"))
+    });
+    let (_clock, _memory, leases) = open(Memory::builder().async_liveness(observer));
+    let meter = opentelemetry::global::meter("test");
+    let metrics = lease_async::Metrics::new(&meter).with_class(move |_resource| {
+        assert_eq!(panics.load(Ordering::SeqCst), 0, "as planned");
+        "all"
+    });
+    let leases = leases.with_metrics(metrics);
+    let (holder, other) = pair(&leases);
+    let held = ask(&holder).await.unwrap();
+    let next = ask(&other).await.unwrap();
+    assert_eq!(next.token().generation.get(), 2);
+    assert_eq!(held.standing(), Standing::Lost(Loss::Proven));
+}

@@ -40,6 +40,8 @@ mod incidents;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod jump;
+#[cfg(test)]
+mod late;
 #[cfg(unix)]
 #[cfg(test)]
 #[path = "../../examples/shared/lines.rs"]

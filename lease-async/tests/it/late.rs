@@ -1,0 +1,145 @@
+//! Answers that arrive after the lease they are about has ended.
+
+use core::pin::pin;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::Poll;
+use std::sync::Arc;
+
+use lease_async::{
+    Authority, Events, LeaseError, LeaseGuard, Leases, Loss, ManualClock, Memory, Moment, Reply,
+    Session, SessionHolder, Standing,
+};
+use lease_core::{Action, Call, ResourceKey, Wait};
+
+use crate::passing_on::passes_on;
+use crate::rig::{KEY, Rig, T0, TTL, ask, poll};
+
+/// Decides at once. While it is set, what it answers is on its way.
+struct Far {
+    memory: Memory,
+    held_up: Arc<AtomicBool>,
+}
+
+impl Authority for Far {
+    type Holder = SessionHolder;
+
+    passes_on!(self => self.memory);
+
+    fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
+        let held_up = Arc::clone(&self.held_up);
+        match self.memory.call(call) {
+            Reply::Ready(answer) if held_up.load(Ordering::SeqCst) => {
+                let mut answer = Some(answer);
+                Reply::Pending(Box::pin(core::future::poll_fn(move |_| {
+                    match held_up.load(Ordering::SeqCst) {
+                        true => Poll::Pending,
+                        false => Poll::Ready(answer.take().unwrap()),
+                    }
+                })))
+            }
+            reply => reply,
+        }
+    }
+
+    fn call_detached(&self, call: Call<SessionHolder>) {
+        self.memory.call_detached(call);
+    }
+
+    fn events(&self) -> Events<SessionHolder> {
+        self.memory.events()
+    }
+}
+
+struct Late {
+    rig: Rig<ManualClock>,
+    held_up: Arc<AtomicBool>,
+    session: Session,
+    guard: LeaseGuard,
+}
+
+impl Late {
+    async fn new() -> Self {
+        let held_up = Arc::<AtomicBool>::default();
+        let theirs = Arc::clone(&held_up);
+        let clock = ManualClock::new(Moment::from_millis(T0));
+        let rig = Rig::over(clock, |memory| {
+            let held_up = theirs;
+            Leases::new(Far { memory, held_up }).unwrap()
+        });
+        let session = rig.connect("a");
+        let guard = ask(&session).await.unwrap();
+        Self {
+            rig,
+            held_up,
+            session,
+            guard,
+        }
+    }
+
+    /// An operator retires the lease.
+    async fn revoke(&self) {
+        let revoke = Call {
+            resource: Some(ResourceKey::new(KEY).unwrap()),
+            action: Action::Revoke {
+                expected: self.guard.token().generation,
+                by: "operator".into(),
+                reason: "stuck".into(),
+                even_if_alive: true,
+            },
+            wait: Wait::No,
+        };
+        let revoked = self.rig.memory.call(revoke).answer().await;
+        assert!(revoked.is_ok(), "{revoked:?}");
+    }
+
+    /// Makes a call that is decided, and answered only after the lease has ended.
+    async fn overtaken<T>(
+        &self,
+        call: impl Future<Output = Result<T, LeaseError<SessionHolder>>>,
+    ) -> Result<T, LeaseError<SessionHolder>> {
+        let mut call = pin!(call);
+        self.held_up.store(true, Ordering::SeqCst);
+        assert!(poll(call.as_mut()).is_pending());
+        self.held_up.store(false, Ordering::SeqCst);
+        self.revoke().await;
+        assert_eq!(self.guard.standing(), Standing::Lost(Loss::Revoked));
+        call.await
+    }
+}
+
+#[track_caller]
+fn assert_lost<T: core::fmt::Debug>(answer: Result<T, LeaseError<SessionHolder>>) {
+    let lost = matches!(answer, Err(LeaseError::Lost(Loss::Revoked)));
+    assert!(lost, "{answer:?}");
+}
+
+#[tokio::test]
+async fn what_was_granted_before_the_end_of_the_lease_and_is_answered_after_it_is_lost() {
+    let late = Late::new().await;
+    assert_lost(late.overtaken(late.guard.begin()).await);
+    let late = Late::new().await;
+    assert_lost(late.overtaken(late.guard.touch()).await);
+    let late = Late::new().await;
+    assert_lost(late.overtaken(late.guard.renew(None)).await);
+    let late = Late::new().await;
+    assert_lost(late.overtaken(late.guard.read_back()).await);
+    drop(late.guard);
+    drop(late.session);
+    late.rig.assert_empty();
+}
+
+#[tokio::test]
+async fn an_operation_that_began_too_late_for_its_guard_shields_nothing() {
+    let late = Late::new().await;
+    let mut begin = pin!(late.guard.begin());
+    late.held_up.store(true, Ordering::SeqCst);
+    assert!(poll(begin.as_mut()).is_pending());
+    late.held_up.store(false, Ordering::SeqCst);
+    // The authority shields it, and its holder does not know.
+    late.rig.clock.advance(TTL * 2);
+    assert_eq!(late.guard.standing(), Standing::Lost(Loss::Expired));
+    let begun = begin.await;
+    let lost = matches!(begun, Err(LeaseError::Lost(Loss::Expired)));
+    assert!(lost, "{begun:?}");
+    assert_eq!(late.rig.only().in_flight, []);
+}
