@@ -56,12 +56,29 @@ impl fmt::Display for Busy {
             BusyReason::MutexMoved => f.write_str(": its mutex is being replaced")?,
             BusyReason::LostRace => f.write_str(": its record is being replaced")?,
         }
-        match &self.holder {
-            Some(holder) if self.attribution() == Attribution::Confirmed => {
-                write!(f, ", held by {}", holder.pid)
+        self.fmt_holder(f)?;
+        if self.waited.is_zero() {
+            return Ok(());
+        }
+        write!(f, "; waited {:.1} s", self.waited.as_secs_f32())
+    }
+}
+
+impl Busy {
+    /// Says who it is, and how sure that is.
+    fn fmt_holder(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_kernel = matches!(self.reason, BusyReason::Kernel(_));
+        match (&self.holder, self.locked_by) {
+            (Some(holder), _) if !is_kernel => write!(f, ", last written by {holder}"),
+            (Some(holder), Some(pid)) if holder.pid != pid => {
+                write!(f, ", held by process {pid}; its record names {holder}")
             }
-            Some(holder) => write!(f, ", last written by {}", holder.pid),
-            None => Ok(()),
+            (Some(holder), None) if self.attribution() != Attribution::Confirmed => {
+                write!(f, ", perhaps held by {holder}")
+            }
+            (Some(holder), _) => write!(f, ", held by {holder}"),
+            (None, Some(pid)) => write!(f, ", held by process {pid}"),
+            (None, None) => Ok(()),
         }
     }
 }
@@ -156,5 +173,52 @@ pub(crate) fn judge(liveness: &ProcLiveness, holder: &LastWriter) -> Verdict {
             Verdict::Dead(Evidence::new(Proof::NoSuchProcess.as_str()))
         }
         Err(_) => Verdict::Unknown(Evidence::new(Proof::NotObserved.as_str())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record;
+
+    fn told(record: &str, reason: BusyReason, locked_by: Option<i64>, ms: u64) -> String {
+        Busy {
+            lock_path: PathBuf::from("/app.db.write-lock"),
+            holder: record::named(record.as_bytes()),
+            reason,
+            size: None,
+            locked_by: locked_by.map(|pid| Pid::new(pid).unwrap()),
+            waited: Duration::from_millis(ms),
+        }
+        .to_string()
+    }
+
+    #[test]
+    fn a_refusal_says_who_it_is_what_that_one_does_and_how_sure_it_is() {
+        const INDEXER: &str = r#"{"protocol":2,"pid":4711,"argv0":"app","role":"indexer","purpose":"imports\nnotes"}"#;
+        const PROGRAM: &str =
+            r#"{"protocol":2,"pid":4711,"argv0":"app","role":"unknown","purpose":""}"#;
+        const NUMBER: &str = r#"{"protocol":2,"pid":4711}"#;
+        let by = BusyReason::Kernel;
+        let told = [
+            told(INDEXER, by(Attribution::Confirmed), None, 5_049),
+            told(INDEXER, by(Attribution::Unconfirmed), Some(4711), 0),
+            told(PROGRAM, by(Attribution::Unconfirmed), Some(77), 0),
+            told(NUMBER, by(Attribution::Unconfirmed), None, 0),
+            told("", by(Attribution::None), Some(77), 0),
+            told("", by(Attribution::None), None, 90),
+            told(NUMBER, BusyReason::LegacyAlive, None, 0),
+            told("", BusyReason::Directory, None, 0),
+        ];
+        insta::assert_snapshot!(told.join("\n"), @r#"
+        write lock "/app.db.write-lock" is busy, held by process 4711 (indexer: imports\nnotes); waited 5.0 s
+        write lock "/app.db.write-lock" is busy, held by process 4711 (indexer: imports\nnotes)
+        write lock "/app.db.write-lock" is busy, held by process 77; its record names process 4711 (app)
+        write lock "/app.db.write-lock" is busy, perhaps held by process 4711
+        write lock "/app.db.write-lock" is busy, held by process 77
+        write lock "/app.db.write-lock" is busy; waited 0.1 s
+        write lock "/app.db.write-lock" is busy: claimed by protocol 1, last written by process 4711
+        write lock "/app.db.write-lock" is busy: a directory is at its record
+        "#);
     }
 }

@@ -14,6 +14,7 @@ use crate::legacy::Legacy;
 use crate::limits::{BEAT, FOREIGN_HOLD, POLL, POLL_FLOOR};
 use crate::lock::WriteLock;
 use crate::path::{self, Paths};
+use crate::record::NO_ROLE;
 
 /// How a lock is used. Every part has a default.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ impl LockOptions {
             settings: Settings {
                 poll: POLL,
                 beat: BEAT,
-                role: "unknown".to_owned(),
+                role: NO_ROLE.to_owned(),
                 argv0: program(),
                 purpose: None,
                 label: String::new(),

@@ -13,6 +13,9 @@ use crate::plain;
 /// The protocol that is written.
 const PROTOCOL: u32 = 2;
 
+/// The role of who says none.
+pub(crate) const NO_ROLE: &str = "unknown";
+
 /// What a record of ours begins with.
 pub(crate) const START: &[u8] = b"{\"protocol\":2,\"pid\":";
 
@@ -41,6 +44,22 @@ pub struct LastWriter {
     pub label: Option<String>,
     /// Which process it was, where it said so in full.
     pub identity: Option<ProcessIdentity>,
+}
+
+/// Its number, and what it calls itself, or else its program: `process 4711 (indexer: imports notes)`.
+impl fmt::Display for LastWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)?;
+        let role = self.role.as_ref().filter(|role| *role != NO_ROLE);
+        let texts = [role.or(self.argv0.as_ref()), self.purpose.as_ref()];
+        let mut before = " (";
+        for text in texts.into_iter().flatten().filter(|text| !text.is_empty()) {
+            // Whoever can write the file can write anything into it.
+            write!(f, "{before}{}", text.escape_debug())?;
+            before = ": ";
+        }
+        f.write_str(if before == " (" { "" } else { ")" })
+    }
 }
 
 /// What a file at the record's path is, by its size and its bytes.

@@ -4,7 +4,7 @@
 //! $ cargo run -p lease-sqlite --example notebook -- /tmp/notes.db add "buy bread"
 //! $ cargo run -p lease-sqlite --example notebook -- /tmp/notes.db import < long_list.txt &
 //! $ cargo run -p lease-sqlite --example notebook -- /tmp/notes.db add "and milk"
-//! notebook: busy for 5.0 s: process 4711 has the lock (notebook: imports notes)
+//! notebook: write lock "/tmp/notes.db.write-lock" is busy, held by process 4711 (notebook: imports notes); waited 5.0 s
 //! ```
 //!
 //! | command | does |

@@ -7,10 +7,9 @@ use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lease_sqlite::lease_core::{Attribution, BusyReason};
 use lease_sqlite::rusqlite::Connection;
 use lease_sqlite::{
-    AcquireError, Busy, GuardError, Guarded, Hold, LastWriter, LockOptions, WaitBudget, WriteLock,
+    AcquireError, GuardError, Guarded, Hold, LastWriter, LockOptions, WaitBudget, WriteLock,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -134,9 +133,9 @@ impl Notebook<'_> {
         match lock.acquire(WaitBudget::NOW) {
             Ok(hold) => {
                 hold.release()?;
-                writeln!(output, "free; last writer: {}", named(last.as_ref()))?;
+                writeln!(output, "free; last writer: {}", named(last))?;
             }
-            Err(AcquireError::Busy(busy)) => writeln!(output, "{}", told(&busy))?,
+            Err(AcquireError::Busy(busy)) => writeln!(output, "{busy}")?,
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -174,7 +173,7 @@ fn patient(
             tokio::select! {
                 granted = &mut granted => return Ok(granted?),
                 () = second => {
-                    writeln!(output, "waits for {}", named(lock.last_writer().as_ref()))?;
+                    writeln!(output, "waits for {}", named(lock.last_writer()))?;
                 }
             }
         }
@@ -191,16 +190,8 @@ fn patient(
     Ok(lock.acquire(patience)?)
 }
 
-/// Says what went wrong, down to its cause; where somebody is in the way, who that is.
+/// Says what went wrong, down to its cause.
 fn explained(error: &(dyn Error + 'static)) -> String {
-    let refused = match error.downcast_ref::<GuardError>() {
-        Some(GuardError::Lock(refused)) => Some(refused),
-        Some(_) => None,
-        None => error.downcast_ref::<AcquireError>(),
-    };
-    if let Some(AcquireError::Busy(busy)) = refused {
-        return told(busy);
-    }
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -210,25 +201,6 @@ fn explained(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// A refusal in words. A name in a record is a hint, until the kernel says the same or two looks saw it.
-fn told(busy: &Busy) -> String {
-    if !matches!(busy.reason, BusyReason::Kernel(_)) {
-        // Nobody has the lock, and something else is in the way: a person has to look.
-        return busy.to_string();
-    }
-    let holder = busy.holder.as_ref();
-    let is_sure = busy.attribution() == Attribution::Confirmed
-        || holder.is_some_and(|holder| busy.locked_by == Some(holder.pid));
-    let verb = if is_sure { "has" } else { "perhaps has" };
-    let waited = busy.waited.as_secs_f32();
-    format!("busy for {waited:.1} s: {} {verb} the lock", named(holder))
-}
-
-fn named(writer: Option<&LastWriter>) -> String {
-    let Some(writer) = writer else {
-        return "nobody known".to_owned();
-    };
-    let texts = [&writer.role, &writer.purpose];
-    let texts: Vec<&str> = texts.into_iter().flatten().map(|text| &**text).collect();
-    format!("process {} ({})", writer.pid, texts.join(": "))
+fn named(writer: Option<LastWriter>) -> String {
+    writer.map_or_else(|| "nobody known".to_owned(), |writer| writer.to_string())
 }

@@ -165,6 +165,6 @@ fn every_code_is_given_with_what_belongs_to_it() {
     REENTRANT: depth 2, waited 0ns, contended false
     RELEASED: held for 150ms
     SQLITE_WRITE_LOCK_STATE: write lock "/app.db.write-lock" was left in a transaction
-    WRITE_LOCK_BUSY: write lock "/app.db.write-lock" is busy, last written by #
+    WRITE_LOCK_BUSY: write lock "/app.db.write-lock" is busy, perhaps held by process # (nightly)
     "#);
 }
