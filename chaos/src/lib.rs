@@ -27,3 +27,8 @@ pub fn scenarios() -> Vec<scenario::Scenario> {
     all.extend(sim::scenarios());
     all
 }
+
+/// The examples of the README, as tests. They are here because this crate is on top of all others.
+#[cfg(all(doctest, feature = "async", feature = "sqlite", target_os = "linux"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -113,8 +113,3 @@ pub use receipt::{Note, RECEIPT_SCHEMA, Receipt};
 pub use refusal::{Behind, Bounded, Counter, Held, Mismatch, Refusal, TtlFault, Verb};
 pub use registry::{Finish, LeaseView, Receipts, Registry, Request, Settled, Start, Step, Turn};
 pub use time::{Clock, Moment};
-
-/// The examples of the README, as tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../README.md")]
-struct Readme;
