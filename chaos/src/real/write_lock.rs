@@ -20,7 +20,7 @@ use super::launch::itself;
 use super::lines::send;
 use super::pause::pause;
 use super::problem::{Need, Problem, Tried as _};
-use super::story::{Count, Rule};
+use super::story::{Count, Rule, Story};
 use super::sys;
 use super::world::{PROMPT, Process, World};
 use crate::clock::Deadline;
@@ -28,8 +28,14 @@ use crate::clock::Deadline;
 /// How many writers there are at a time.
 const WRITERS: usize = 16;
 
-/// How long the storm blows.
+/// How long the storm blows at least.
 const SPAN: Duration = Duration::from_millis(2_500);
+
+/// How long it blows at most, where the machine has other work and what it is for has not been seen.
+const MOST: Duration = Duration::from_secs(15);
+
+/// How many holds it is for.
+const HOLDS: u64 = 100;
 
 /// Whoever waits longer than this starves. A stop, a child that keeps the gate, and fifteen others
 /// together take a small part of it.
@@ -37,6 +43,9 @@ const STARVED: Duration = Duration::from_secs(5);
 
 /// The number of no process.
 const NOBODY: i32 = 4_194_303;
+
+/// How long a record of protocol 2 is.
+const RECORD: u64 = 1_024;
 
 /// How many times the directory is swapped at most.
 const SWAPS: u64 = 5;
@@ -52,6 +61,8 @@ struct Said {
 struct Files {
     directory: PathBuf,
     log: PathBuf,
+    /// Is there when the storm is over.
+    over: PathBuf,
 }
 
 impl Files {
@@ -59,6 +70,7 @@ impl Files {
         Self {
             directory: folder.join("data"),
             log: folder.join("log"),
+            over: folder.join("over"),
         }
     }
 
@@ -144,7 +156,7 @@ pub(crate) fn writer(folder: &Path, name: &str, ms: u64) -> Result<(), Problem> 
             }
             Err(refusal) => refused(&files, name, &lock, &refusal)?,
         }
-        if end.has_passed() {
+        if end.has_passed() || files.over.exists() {
             return send(&mut io::stdout().lock(), &said).map_err(Problem::broken);
         }
         pause(Duration::from_micros(chance.below(2_000)));
@@ -186,7 +198,7 @@ fn inside(
     files.log(&format!("leave {name} {inode}"))?;
     let released = hold.release();
     if let Err(error) = released {
-        files.log(&format!("unreleased {name} 0 {error:?}"))?;
+        files.log(&format!("unreleased {name} 0 {}", in_full(&error)))?;
     }
     Ok(true)
 }
@@ -201,11 +213,17 @@ fn refused(
     if outside_view(lock.mutex_path())?.is_some() {
         files.log(&format!("kept {name} 0 {refusal:?}"))?;
     }
-    let word = match refusal {
-        AcquireError::Busy(_) => "starved",
-        _ => "error",
-    };
-    files.log(&format!("{word} {name} 0 {refusal:?}"))
+    match refusal {
+        AcquireError::Busy(busy) => files.log(&format!("starved {name} 0 {busy:?}")),
+        error => files.log(&format!("error {name} 0 {}", in_full(error))),
+    }
+}
+
+/// An error with its causes, in one line.
+fn in_full(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
 }
 
 /// Which writers were killed, and how many lines there were just before.
@@ -218,7 +236,7 @@ struct Storm {
     killed: Killed,
     started: u64,
     swaps: u64,
-    end: Deadline,
+    most: Deadline,
 }
 
 /// `real-write-lock-storm`.
@@ -232,14 +250,15 @@ pub(crate) fn storm(world: &mut World) -> Result<(), Problem> {
         killed: Killed::new(),
         started: 0,
         swaps: 0,
-        end: Deadline::within(SPAN),
+        most: Deadline::within(MOST),
     };
+    let least = Deadline::within(SPAN);
     for _writer in 0..WRITERS {
         let writer = storm.start(None)?;
         storm.writers.push(writer);
     }
     let mut chance = Chance::new(world.seed);
-    while !storm.end.has_passed() {
+    while !least.has_passed() || !(storm.most.has_passed() || storm.has_seen_enough()?) {
         pause(Duration::from_millis(chance.below(12)));
         storm.blow(world, &mut chance)?;
     }
@@ -257,7 +276,7 @@ impl Storm {
     fn start(&mut self, number: Option<i32>) -> Result<Process, Problem> {
         self.started = self.started.saturating_add(1);
         let name = format!("writer-{}", self.started);
-        let ms = u64::try_from(self.end.remaining().as_millis()).unwrap_or(0);
+        let ms = u64::try_from(self.most.remaining().as_millis()).unwrap_or(0);
         let command = self.command(&name, ms.max(1));
         let Some(number) = number else {
             return Process::start(&name, command);
@@ -268,6 +287,13 @@ impl Storm {
             }) => self.start(None),
             started => started,
         }
+    }
+
+    /// Whether there is nothing left to wait for.
+    fn has_seen_enough(&self) -> Result<bool, Problem> {
+        let lines = self.files.lines()?;
+        let seen = judge(&mut Story::default(), &lines, &self.killed);
+        Ok(seen.entered > HOLDS && seen.killed_inside > 0)
     }
 
     fn blow(&mut self, world: &mut World, chance: &mut Chance) -> Result<(), Problem> {
@@ -395,12 +421,17 @@ impl Storm {
 
     /// Hears the survivors, judges the log, and sees that the next one gets in at once.
     fn calm(mut self, world: &mut World) -> Result<(), Problem> {
+        File::create(&self.files.over).tried("ending the storm")?;
         for mut writer in std::mem::take(&mut self.writers) {
             let said: Said = writer.hear(PROMPT)?;
             world.story.count(Count::Grants, said.holds);
         }
         let lines = self.files.lines()?;
-        judge(world, &lines, &self.killed);
+        let seen = judge(&mut world.story, &lines, &self.killed);
+        let holds = format!("more than {HOLDS} holds, there were {}", seen.entered);
+        world.story.effect(seen.entered > HOLDS, &holds);
+        let inside = seen.killed_inside > 0;
+        world.story.effect(inside, "a holder was killed inside");
         let mut last = Process::start("last", self.command("last", 0))?;
         let said: Said = last.hear(PROMPT)?;
         world.story.check(Rule::NextIsGranted, said.holds == 1, || {
@@ -410,9 +441,13 @@ impl Storm {
     }
 }
 
-/// Writes over the start of the record, as a holder does that is killed in the middle of it.
+/// Writes over the start of the record, as a holder does that is killed in the middle of it. Nobody
+/// writes into a claim of protocol 1, which is shorter.
 fn tear(record: &Path) -> io::Result<()> {
     let file = File::options().write(true).open(record)?;
+    if file.metadata()?.len() < RECORD {
+        return Err(io::ErrorKind::NotFound.into());
+    }
     file.write_all_at(b"{\"protocol\":2,\"pid\":7", 0)
 }
 
@@ -424,37 +459,52 @@ struct Open<'a> {
     late: u32,
 }
 
+/// What the log shows of what the storm is for.
+#[derive(Debug, Default)]
+struct Seen {
+    entered: u64,
+    killed_inside: u64,
+}
+
 /// The oracle over the log.
 ///
 /// Two holds of one mutex never overlap. Where the directory was swapped during a hold, that hold
 /// ends at its next look: one write may already be on its way then.
-fn judge(world: &mut World, lines: &[String], killed: &Killed) {
+fn judge(story: &mut Story, lines: &[String], killed: &Killed) -> Seen {
     let mut open: Vec<Open<'_>> = Vec::new();
-    let (mut entered, mut killed_inside, mut lost) = (0_u64, 0_u64, 0_u64);
-    let mut beside_claim: Option<u32> = None;
+    let mut seen = Seen::default();
+    // The mutexes of which somebody came in beside a claim.
+    let mut beside_claim: Option<Vec<&str>> = None;
     let has_swaps = lines.iter().any(|line| line.starts_with("swap "));
     for (at, line) in lines.iter().enumerate() {
         let mut words = line.split(' ');
         let verb = words.next().unwrap_or("");
         let (Some(name), Some(inode)) = (words.next(), words.next()) else {
-            world.story.violated(Rule::ScenarioEnds, line);
+            story.violated(Rule::ScenarioEnds, line);
             continue;
         };
         let is_dead = |name: &str| killed.get(name).is_some_and(|lines| *lines <= at);
         match verb {
             "enter" => {
-                entered = entered.saturating_add(1);
-                // Whoever had looked at the record before the claim came was let in.
-                beside_claim = beside_claim.map(|count| count.saturating_add(1));
-                let is_honoured = beside_claim.is_none_or(|count| count <= 1);
-                let story = &mut world.story;
-                story.check(Rule::ClaimIsHonoured, is_honoured, || line.clone());
+                seen.entered = seen.entered.saturating_add(1);
+                if let Some(mutexes) = &mut beside_claim {
+                    // Whoever had looked at the record before the claim came was let in: one, and one more
+                    // who held the mutex of the directory before.
+                    let is_honoured =
+                        mutexes.is_empty() || (has_swaps && !mutexes.contains(&inode));
+                    story.check(Rule::ClaimIsHonoured, is_honoured, || {
+                        format!(
+                            "line {at}: {line} beside a claim, and others of {mutexes:?} before"
+                        )
+                    });
+                    mutexes.push(inode);
+                }
                 let before = open.len();
                 open.retain(|hold| !is_dead(hold.name));
-                let gone = before.saturating_sub(open.len());
-                killed_inside = killed_inside.saturating_add(u64::try_from(gone).unwrap_or(0));
+                let gone = u64::try_from(before.saturating_sub(open.len())).unwrap_or(0);
+                seen.killed_inside = seen.killed_inside.saturating_add(gone);
                 let is_alone = open.iter().all(|hold| hold.inode != inode && has_swaps);
-                world.story.check(Rule::HoldsDoNotOverlap, is_alone, || {
+                story.check(Rule::HoldsDoNotOverlap, is_alone, || {
                     format!("line {at}: {line} while another one held")
                 });
                 open.push(Open {
@@ -464,43 +514,50 @@ fn judge(world: &mut World, lines: &[String], killed: &Killed) {
                 });
             }
             "write" => {
-                world.story.count(Count::Writes, 1);
-                let newest = open.last().map(|hold| hold.name);
-                let hold = open.iter_mut().find(|hold| hold.name == name);
-                let late = hold.map(|hold| {
-                    hold.late = hold.late.saturating_add(u32::from(newest != Some(name)));
-                    hold.late
-                });
-                let is_let_in = late.is_some_and(|late| late <= 1);
-                world.story.check(Rule::HoldsDoNotOverlap, is_let_in, || {
+                story.count(Count::Writes, 1);
+                story.check(Rule::HoldsDoNotOverlap, is_let_in(&mut open, name), || {
                     format!("line {at}: {line} beside its successor")
                 });
             }
             "leave" | "lost" => {
-                lost = lost.saturating_add(u64::from(verb == "lost"));
+                story.count(Count::Lost, u64::from(verb == "lost"));
                 open.retain(|hold| hold.name != name);
             }
-            "claim" => beside_claim = Some(0),
+            "claim" => beside_claim = Some(Vec::new()),
             "unclaim" => beside_claim = None,
             "swap" => {}
-            "unseen" => world.story.violated(Rule::GrantIsTheKernels, line),
-            "kept" => world.story.violated(Rule::RefusalHoldsNothing, line),
-            "starved" => world.story.violated(Rule::NobodyStarves, line),
-            "error" | "unreleased" => {
-                // Between the two directories there is none.
-                world
-                    .story
-                    .check(Rule::ErrorHasACause, has_swaps, || line.clone());
-                world.story.note(line);
-                world.story.count(Count::Errors, 1);
-            }
-            _ => world.story.violated(Rule::ScenarioEnds, line),
+            _ => trouble(story, verb, line, has_swaps),
         }
     }
-    let story = &mut world.story;
-    story.effect(entered > 100, "many holds");
-    story.effect(killed_inside > 0, "a holder was killed inside");
-    story.count(Count::Lost, lost);
+    seen
+}
+
+/// Whether a write is one of the newest hold, or the only late one of an older hold.
+fn is_let_in(open: &mut [Open<'_>], name: &str) -> bool {
+    let is_newest = open.last().is_some_and(|hold| hold.name == name);
+    let hold = open.iter_mut().find(|hold| hold.name == name);
+    hold.is_some_and(|hold| {
+        hold.late = hold.late.saturating_add(u32::from(!is_newest));
+        hold.late <= 1
+    })
+}
+
+/// Judges a line that tells of nothing good.
+fn trouble(story: &mut Story, verb: &str, line: &str, has_swaps: bool) {
+    match verb {
+        "unseen" => story.violated(Rule::GrantIsTheKernels, line),
+        "kept" => story.violated(Rule::RefusalHoldsNothing, line),
+        "starved" => story.violated(Rule::NobodyStarves, line),
+        "error" | "unreleased" => {
+            // Between the two directories there is none.
+            story.check(Rule::ErrorHasACause, has_swaps, || line.to_owned());
+            if has_swaps {
+                story.note(format!("as a swap of the directory may have it: {line}"));
+            }
+            story.count(Count::Errors, 1);
+        }
+        _ => story.violated(Rule::ScenarioEnds, line),
+    }
 }
 
 #[cfg(test)]
@@ -508,15 +565,11 @@ mod tests {
     use super::*;
 
     fn judged(lines: &[&str], killed: &[(&str, usize)]) -> Vec<&'static str> {
-        let mut world = World::new(Path::new("/nowhere"), 0);
+        let mut story = Story::default();
         let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
         let killed = killed.iter().map(|(name, at)| ((*name).to_owned(), *at));
-        judge(&mut world, &lines, &killed.collect());
-        let rules = world.story.rules();
-        rules
-            .into_iter()
-            .filter(|rule| *rule != Rule::EffectIsSeen.name())
-            .collect()
+        judge(&mut story, &lines, &killed.collect());
+        story.rules()
     }
 
     #[test]
@@ -575,5 +628,34 @@ mod tests {
         let claimed = ["claim story 0", "enter a 1", "leave a 1", "enter b 1"];
         assert_eq!(judged(&claimed, &[]), [Rule::ClaimIsHonoured.name()]);
         assert_eq!(judged(&claimed[..3], &[]), [""; 0]);
+    }
+
+    #[test]
+    fn who_held_the_mutex_of_the_directory_before_may_come_in_beside_a_claim_too() {
+        let claimed = |second: &'static str| {
+            [
+                "swap story 0",
+                "claim story 0",
+                "enter a 1",
+                "leave a 1",
+                second,
+            ]
+        };
+        assert_eq!(judged(&claimed("enter b 2"), &[]), [""; 0]);
+        let rule = Rule::ClaimIsHonoured.name();
+        assert_eq!(judged(&claimed("enter b 1"), &[]), [rule]);
+    }
+
+    #[test]
+    fn a_record_is_torn_and_a_claim_is_not() {
+        let folder = std::env::temp_dir().join(format!("lease-tear-{:?}", random()));
+        fs::create_dir(&folder).unwrap();
+        let file = folder.join("record");
+        for (bytes, is_torn) in [(1_024, true), (47, false)] {
+            fs::write(&file, vec![b' '; bytes]).unwrap();
+            assert_eq!(tear(&file).is_ok(), is_torn, "{bytes} bytes");
+            assert_eq!(fs::read(&file).unwrap().starts_with(b"{"), is_torn);
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
