@@ -82,8 +82,10 @@
 //! questions, and know the path by every name it is mounted under, in other mount namespaces as
 //! well. What it cannot see: a process outside of this pid namespace, one in another group that uses
 //! nothing in the path, and, unless root looks, other users' processes, which are counted. Nor does
-//! `/proc` show what is on its way between two processes, what only `io_uring` has open, and where a
-//! file lies that was opened through a mount that was taken away since or is another namespace's.
+//! `/proc` show what is on its way between two processes, what only `io_uring` or the kernel itself
+//! has open, as for a loop device, and where a file lies that was opened through a mount that was
+//! taken away since or is another namespace's. An overlay is a file system of its own: who writes
+//! through one is in the path of the overlay, and not in that of its upper directory.
 //!
 //! # What is where
 //!
