@@ -510,11 +510,16 @@ impl<H: Holder> Hold<H> {
         drop(old);
     }
 
-    /// One operation shields no more.
+    /// One operation is about to be ended, and may shield no more as soon as that is sent. The term starts with its end:
+    /// the answer says when that was, and until then it is counted from now on.
     pub(crate) fn unshield(self: &Arc<Self>) {
+        let front = self.front();
         let mut state = self.state();
         state.shields = state.shields.saturating_sub(1);
         if state.shields == 0 {
+            state.expires = state
+                .expires
+                .max(front.terms.ended_after(|| front.clock.now()));
             self.count_on(state);
         }
     }

@@ -25,6 +25,8 @@ pub struct Operation<H: Holder = SessionHolder> {
     kind: Option<OperationKind>,
     cause: Option<Box<str>>,
     stage: Stage,
+    /// It counts among those that shield.
+    shields: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +54,7 @@ impl<H: Holder> Operation<H> {
             kind,
             cause: None,
             stage: Stage::Beginning,
+            shields: false,
         };
         let at = hold.at;
         let note = kind.map(|kind| Note::new(kind.name(), "begun"));
@@ -74,14 +77,20 @@ impl<H: Holder> Operation<H> {
     }
 
     /// From now on it shields, unless the lease has ended since it began: then dropping it ends it, too.
-    fn shield(&self) -> Result<(), LeaseError<H>> {
+    fn shield(&mut self) -> Result<(), LeaseError<H>> {
         let mut state = self.hold.state();
-        match state.lost {
-            Some(loss) => Err(LeaseError::Lost(loss)),
-            None => {
-                state.shields += 1;
-                Ok(())
-            }
+        if let Some(loss) = state.lost {
+            return Err(LeaseError::Lost(loss));
+        }
+        state.shields += 1;
+        self.shields = true;
+        Ok(())
+    }
+
+    /// Before its end is sent: from then on it may have ended.
+    fn unshield(&mut self) {
+        if core::mem::take(&mut self.shields) {
+            self.hold.unshield();
         }
     }
 
@@ -175,13 +184,13 @@ impl<H: Holder> Operation<H> {
     async fn send(mut self, result: Result<(), Disposition>) -> Result<Change, LeaseError<H>> {
         let (at, op) = (self.hold.at, self.id);
         let note = self.note(result);
+        self.unshield();
         let answer = self.hold.ask(Action::End { at, op, result }, note).await;
         if matches!(answer, Err(LeaseError::Authority(_))) {
             // Not known to be over: dropping it sends the end again.
             return answer;
         }
         self.stage = Stage::Over;
-        self.hold.unshield();
         self.over();
         answer
     }
@@ -259,13 +268,11 @@ impl<H: Holder> Drop for Operation<H> {
             Stage::Ending(result) => (result, self.note(result)),
         };
         self.taint(result);
+        self.unshield();
         let (at, op) = (self.hold.at, self.id);
         let end = self.hold.call(Action::End { at, op, result });
         let authority = &self.hold.front().authority;
         apart(|| authority.call_detached_from_front(end, note));
-        if self.stage != Stage::Beginning {
-            self.hold.unshield();
-        }
         self.over();
     }
 }

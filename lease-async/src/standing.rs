@@ -81,7 +81,8 @@ pub(crate) struct Terms {
     pub(crate) on_expiry: OnExpiry,
     /// How long before the end the holder stops.
     pub(crate) margin: Duration,
-    /// A third of the term.
+    /// The fixed term, and a third of it.
+    pub(crate) term: Duration,
     pub(crate) third: Duration,
 }
 
@@ -95,6 +96,7 @@ impl Terms {
         Self {
             on_expiry: policy.on_expiry(),
             margin: policy.self_stop_margin().unwrap_or_else(own),
+            term,
             third: term.checked_div(3).unwrap_or_default(),
         }
     }
@@ -108,12 +110,16 @@ impl Terms {
         match self.on_expiry {
             OnExpiry::Ignore => Standing::Safe,
             OnExpiry::EndIfIdle if stop > last => Standing::Lost(Loss::Expired),
-            OnExpiry::SuspendHolder if stop > last => Standing::Jeopardy,
             OnExpiry::EndIfIdle | OnExpiry::SuspendHolder if stop.after(self.third) > last => {
                 Standing::Jeopardy
             }
             OnExpiry::EndIfIdle | OnExpiry::SuspendHolder => Standing::Safe,
         }
+    }
+
+    /// The earliest last moment of an idle lease whose operation is ended by a call that is made after `now` is read.
+    pub(crate) fn ended_after(&self, now: impl FnOnce() -> Moment) -> Option<Moment> {
+        (self.on_expiry == OnExpiry::EndIfIdle).then(|| now().after(self.term))
     }
 
     /// Whether a lease whose term ends with `expires` holds for `remaining` more.

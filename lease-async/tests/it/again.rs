@@ -11,8 +11,8 @@ use std::task::Wake;
 use std::time::Duration;
 
 use lease_async::{
-    AcquireError, AcquireFuture, Authority, EventSource, Events, LeaseGuard, Leases, ManualClock,
-    Memory, Moment, ReleaseError, Released, Reply, Session, SessionHolder, Standing,
+    AcquireError, AcquireFuture, Authority, EventSource, Events, LeaseGuard, Leases, Loss,
+    ManualClock, Memory, Moment, ReleaseError, Released, Reply, Session, SessionHolder, Standing,
 };
 use lease_core::{Action, By, Call, Disposition, Outcome};
 
@@ -577,4 +577,22 @@ async fn an_authority_that_grants_what_has_ended_holds_nobody_else_up() {
     let answer = request.as_mut().poll(&mut Context::from_waker(&waker));
     assert!(answer.is_pending());
     assert_eq!(counts.get(), 1);
+}
+
+#[tokio::test]
+async fn a_lease_that_takes_the_place_of_the_last_one_is_its_own_sessions() {
+    let rig = Rig::new();
+    let (first, next) = (
+        rig.leases.connect("a").unwrap(),
+        rig.leases.connect("b").unwrap(),
+    );
+    drop(ask(&first).await.unwrap());
+    let guard = ask(&next).await.unwrap();
+    let list = rig.leases.list();
+    assert_eq!(list.len(), 1, "{list:?}");
+    assert_eq!(&list[0].holder, next.holder());
+    drop(first);
+    rig.assert_holds(&guard);
+    drop(next);
+    assert_eq!(guard.standing(), Standing::Lost(Loss::Disconnected));
 }

@@ -4,12 +4,13 @@ use core::pin::pin;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Poll;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lease_async::{
-    Authority, Events, LeaseError, LeaseGuard, Leases, Loss, ManualClock, Memory, Moment, Reply,
-    Session, SessionHolder, Standing,
+    Authority, Event, EventSource, Events, LeaseError, LeaseGuard, Leases, Loss, ManualClock,
+    Memory, Moment, Reply, Session, SessionHolder, Standing,
 };
-use lease_core::{Action, Call, ResourceKey, Wait};
+use lease_core::{Action, Call, Code, Receipt, Receipts, ResourceKey, Wait};
 
 use crate::passing_on::passes_on;
 use crate::rig::{KEY, Rig, T0, TTL, ask, poll};
@@ -18,6 +19,8 @@ use crate::rig::{KEY, Rig, T0, TTL, ask, poll};
 struct Far {
     memory: Memory,
     held_up: Arc<AtomicBool>,
+    /// Where its receipts never arrive.
+    silence: Option<Arc<EventSource<SessionHolder>>>,
 }
 
 impl Authority for Far {
@@ -46,7 +49,10 @@ impl Authority for Far {
     }
 
     fn events(&self) -> Events<SessionHolder> {
-        self.memory.events()
+        match &self.silence {
+            Some(silence) => silence.events(),
+            None => self.memory.events(),
+        }
     }
 }
 
@@ -59,12 +65,21 @@ struct Late {
 
 impl Late {
     async fn new() -> Self {
+        Self::over(None).await
+    }
+
+    async fn over(silence: Option<Arc<EventSource<SessionHolder>>>) -> Self {
         let held_up = Arc::<AtomicBool>::default();
         let theirs = Arc::clone(&held_up);
         let clock = ManualClock::new(Moment::from_millis(T0));
         let rig = Rig::over(clock, |memory| {
             let held_up = theirs;
-            Leases::new(Far { memory, held_up }).unwrap()
+            let far = Far {
+                memory,
+                held_up,
+                silence,
+            };
+            Leases::new(far).unwrap()
         });
         let session = rig.connect("a");
         let guard = ask(&session).await.unwrap();
@@ -142,4 +157,73 @@ async fn an_operation_that_began_too_late_for_its_guard_shields_nothing() {
     let lost = matches!(begun, Err(LeaseError::Lost(Loss::Expired)));
     assert!(lost, "{begun:?}");
     assert_eq!(late.rig.only().in_flight, []);
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+#[tokio::test]
+async fn an_operation_shields_no_more_once_its_end_is_on_its_way() {
+    for silence in [None, Some(Arc::new(EventSource::new(1)))] {
+        let late = Late::over(silence).await;
+        let told = late.guard.cancellation_token();
+        let operation = late.guard.begin().await.unwrap();
+        late.rig.clock.advance(TTL * 3);
+        let mut end = pin!(operation.end());
+        late.rig.clock.advance(TTL * 3);
+        late.held_up.store(true, Ordering::SeqCst);
+        assert!(poll(end.as_mut()).is_pending());
+        // It has ended, and nobody here has heard of that.
+        assert_eq!(late.rig.only().in_flight, []);
+        late.rig.clock.advance(TTL);
+        assert_eq!(late.guard.standing(), Standing::Jeopardy);
+        assert!(!told.is_cancelled());
+        late.rig.clock.advance(MS);
+        assert!(told.is_cancelled());
+        assert_eq!(late.guard.standing(), Standing::Lost(Loss::Expired));
+        // Now others may be let in.
+        let other = late.rig.connect("b");
+        late.held_up.store(false, Ordering::SeqCst);
+        drop(ask(&other).await.unwrap());
+        assert!(end.await.is_ok());
+    }
+}
+
+#[tokio::test]
+async fn the_term_starts_with_the_end_of_a_dropped_operation_though_no_receipt_says_so() {
+    let late = Late::over(Some(Arc::new(EventSource::new(1)))).await;
+    let operation = late.guard.begin().await.unwrap();
+    late.rig.clock.advance(TTL * 3);
+    drop(operation);
+    late.rig.clock.advance(TTL);
+    assert_eq!(late.guard.standing(), Standing::Jeopardy);
+    late.guard.touch().await.unwrap();
+    late.rig.clock.advance(TTL + MS);
+    assert_eq!(late.guard.standing(), Standing::Lost(Loss::Expired));
+}
+
+#[tokio::test]
+async fn a_receipt_of_an_end_is_believed_whoever_has_ended_it() {
+    for (code, loss) in [
+        (Code::Released, Loss::Released),
+        (Code::LeaseReleased, Loss::Released),
+        (Code::ReleasedAfterFailure, Loss::Released),
+        (Code::Abandoned, Loss::Released),
+        (Code::Disconnected, Loss::Disconnected),
+        (Code::Reclaimed, Loss::Expired),
+        (Code::Revoked, Loss::Revoked),
+        (Code::SessionEnded, Loss::SessionEnded),
+    ] {
+        let source = Arc::new(EventSource::new(1));
+        let late = Late::over(Some(Arc::clone(&source))).await;
+        let mut theirs = late.rig.memory.events();
+        late.guard.touch().await.unwrap();
+        let Some(Event::Receipt(receipt)) = theirs.try_next() else {
+            panic!("a touch has a receipt")
+        };
+        let mut receipt = Receipt::clone(&receipt);
+        receipt.change.code = code;
+        source.publish(Receipts::new(vec![receipt], 0));
+        assert_eq!(late.guard.standing(), Standing::Lost(loss), "{code:?}");
+        assert_eq!(late.rig.leases.known(), 0);
+    }
 }

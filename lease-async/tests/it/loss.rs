@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lease_async::{LeaseError, Leases, Loss, Memory, Moment, Standing};
+use lease_async::{LeaseError, LeasePolicy, Leases, Loss, Memory, Moment, Standing};
 use lease_core::{
     Action, Call, Code, Disposition, FenceGate, Fenced, OnExpiry, Outcome, PolicyBuilder, Proofs,
     Provenance, ResourceKey, Term, Wait,
@@ -273,4 +273,21 @@ async fn only_the_first_operation_of_the_creating_guard_may_call_itself_the_crea
         assert_eq!(operation.provenance(), from);
         operation.end().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_term_that_only_suspends_is_kept_then_in_jeopardy_and_never_lost() {
+    let mut rig = Rig::still();
+    let memory = Memory::builder().clock(rig.clock.clone()).build().unwrap();
+    rig.leases = Leases::with_policy(memory, LeasePolicy::process_bound()).unwrap();
+    let session = rig.connect("a");
+    let guard = session.acquire(KEY).ttl(TTL).await.unwrap();
+    let told = guard.cancellation_token();
+    rig.clock.advance(TTL);
+    assert_eq!(guard.standing(), Standing::Safe);
+    rig.clock.advance(Duration::from_nanos(1));
+    assert_eq!(guard.standing(), Standing::Jeopardy);
+    rig.clock.advance(TTL * 10);
+    assert_eq!(guard.standing(), Standing::Jeopardy);
+    assert!(!told.is_cancelled());
 }

@@ -63,6 +63,8 @@ mod queue;
 #[cfg(test)]
 mod quiet;
 #[cfg(test)]
+mod remote;
+#[cfg(test)]
 mod renewal;
 #[cfg(test)]
 #[path = "../../../lease-core/tests/it/replay.rs"]
