@@ -321,6 +321,8 @@ fn connect(path: &Path, also: OpenFlags) -> Result<Connection, rusqlite::Error> 
         | also;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(Duration::ZERO)?;
+    // Whatever the program, or its SQLite, has for every connection: a lock that is kept outlives its hold.
+    connection.execute_batch("PRAGMA locking_mode = NORMAL")?;
     // Whatever it is that we refuse stays as it is when it is closed.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)

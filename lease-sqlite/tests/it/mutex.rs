@@ -3,13 +3,14 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 use lease_sqlite::rusqlite::Connection;
 use lease_sqlite::{AcquireError, Lost, NotAMutex};
 
 use crate::child::told;
 use crate::rig::{Place, Writer, descriptors, now};
-use crate::sys::{in_child, share_caches};
+use crate::sys::{in_child, keep_every_lock, share_caches};
 
 /// Puts something at a path.
 type Plant = fn(&Path);
@@ -378,6 +379,26 @@ fn connections_that_share_what_they_read_exclude_each_other_as_others_do() {
         assert!(matches!(refused, AcquireError::Busy(_)), "{refused:?}");
         second.execute_batch("COMMIT").unwrap();
         now(&lock).unwrap().check().unwrap();
+    });
+    assert!(!panicked);
+}
+
+// fault B23
+#[test]
+fn a_program_whose_connections_keep_their_locks_gives_this_one_back() {
+    let place = Place::new();
+    let panicked = in_child(|| {
+        let second = Connection::open(place.mutex()).unwrap();
+        second.busy_timeout(Duration::ZERO).unwrap();
+        keep_every_lock();
+        let lock = place.lock();
+        for _hold in 0..2 {
+            let hold = now(&lock).unwrap();
+            hold.check().unwrap();
+            second.execute_batch("BEGIN EXCLUSIVE").unwrap_err();
+            hold.release().unwrap();
+            second.execute_batch("BEGIN EXCLUSIVE; COMMIT").unwrap();
+        }
     });
     assert!(!panicked);
 }

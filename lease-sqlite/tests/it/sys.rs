@@ -187,6 +187,24 @@ pub(crate) fn share_caches() {
     );
 }
 
+/// Lets SQLite tell every connection of this process that is opened from now on to keep its locks.
+pub(crate) fn keep_every_lock() {
+    // SAFETY: the connection is open, and the text ends with a zero byte.
+    unsafe extern "C" fn keep(
+        connection: *mut ffi::sqlite3,
+        _: *mut *mut libc::c_char,
+        _: *const ffi::sqlite3_api_routines,
+    ) -> libc::c_int {
+        let (sql, none) = (c"PRAGMA locking_mode = EXCLUSIVE", std::ptr::null_mut());
+        unsafe { ffi::sqlite3_exec(connection, sql.as_ptr(), None, none, none.cast()) }
+    }
+    // SAFETY: the function is there as long as the program.
+    assert_eq!(
+        unsafe { ffi::sqlite3_auto_extension(Some(keep)) },
+        ffi::SQLITE_OK
+    );
+}
+
 /// Adds a function that writes when it is read.
 pub(crate) fn add_sneak(connection: &Connection) {
     let flags = FunctionFlags::SQLITE_UTF8;
