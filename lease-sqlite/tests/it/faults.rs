@@ -169,3 +169,19 @@ fn a_record_that_cannot_be_read_is_not_taken_for_a_torn_one() {
     assert_eq!(busy.reason, BusyReason::Unreadable);
     assert_eq!(Writer::start(&place).does("acquire 0"), "granted depth=1");
 }
+
+// C15, C57
+#[test]
+fn a_directory_that_goes_between_the_lock_and_the_first_record_is_made_again() {
+    let place = Place::new();
+    let lock = place.lock();
+    let directory = place.directory.clone();
+    lock.meanwhile(FaultPoint::Open, move || {
+        fs::remove_dir_all(&directory).unwrap();
+    });
+    let hold = now(&lock).unwrap();
+    assert_eq!(hold.granted().reopened, 1);
+    hold.check().unwrap();
+    let named = lock.last_writer().unwrap().token;
+    assert_eq!(named.as_deref(), Some(&*hold.granted().token));
+}

@@ -150,6 +150,17 @@ mod alone {
     }
 
     #[test]
+    fn room_that_is_left_to_peers_in_vain_eight_times_is_left_no_more() {
+        let place = Place::new();
+        let lock = LockOptions::new().poll(Duration::from_millis(5));
+        let lock = lock.open(place.database()).unwrap();
+        fs::write(place.record(), "{\"protocol\":2,\"pid\":1}").unwrap();
+        let waits = |_: &u32| lock.acquire(within(BOUND)).unwrap().granted().contended;
+        let waited: Vec<u32> = (1..=150).filter(waits).collect();
+        assert_eq!(waited, [11, 21, 31, 41, 51, 61, 71, 81]);
+    }
+
+    #[test]
     fn what_is_in_the_way_behind_the_gate_is_tried_once_a_poll_interval() {
         const POLL: Duration = Duration::from_millis(50);
         let place = Place::new();

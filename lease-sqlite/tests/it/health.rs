@@ -220,6 +220,8 @@ fn a_live_claim_of_protocol_1_is_told_of_like_a_kernel_lock() {
         1_000_000_000 - 31_000
     );
     fs::write(place.record(), &claim).unwrap();
+    assert!(now(&lock).is_err());
+    assert_eq!(heard.count("FOREIGN_HOLD"), 0, "at one look");
     // Between two polls another one can take the kernel lock; the claim keeps it out as well.
     let other = Mutex::new(Writer::start(&place));
     timing.at(30, move || {
@@ -289,6 +291,7 @@ fn a_hold_beyond_its_budget_is_told_of_at_its_end_without_the_time_that_was_susp
     let heard = Heard::default();
     let options = heard.by(options).hold_budget(Duration::from_millis(100));
     let lock = options.open(place.database()).unwrap();
+    timing.advance(1_000);
     let hold = now(&lock).unwrap();
     timing.advance(100);
     hold.release().unwrap();
@@ -312,6 +315,21 @@ fn a_hold_beyond_its_budget_is_told_of_at_its_end_without_the_time_that_was_susp
     assert!(
         matches!(last.what, Happening::Released { held_for, .. } if held_for.as_millis() == 150)
     );
+    let hold = now(&lock).unwrap();
+    for _pause in 0..2 {
+        timing.advance(70);
+        let pause = hold.pause_budget();
+        timing.advance(30);
+        drop(pause);
+    }
+    hold.release().unwrap();
+    let last = heard.0.lock().unwrap().pop().unwrap();
+    let expected = Happening::HoldBudget {
+        budget: Duration::from_millis(100),
+        held_for: Duration::from_millis(140),
+        suspended_for: Duration::from_millis(60),
+    };
+    assert_eq!(last.what, expected);
 }
 
 // S50, C92

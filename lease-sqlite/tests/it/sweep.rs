@@ -7,6 +7,8 @@ use std::process::Command;
 
 use lease_sqlite::{LockOptions, Swept, WriteLock};
 
+#[cfg(feature = "test-util")]
+use crate::rig::descriptors;
 use crate::rig::{Place, Writer, now, until};
 
 fn dead_pid() -> i32 {
@@ -191,5 +193,24 @@ fn a_record_that_cannot_be_removed_stays_and_the_lock_is_free() {
         assert_eq!(lock.sweep(), expected);
         assert_eq!(Writer::start(&place).does("check"), "None");
     }
+    now(&lock).unwrap().check().unwrap();
+}
+
+#[cfg(feature = "test-util")]
+#[test]
+fn it_leaves_open_what_was_open_and_nothing_else() {
+    let place = Place::new();
+    drop(bare(&place));
+    let dead = record("\"protocol\":2,", dead_pid());
+    fs::write(place.record(), &dead).unwrap();
+    let before = descriptors();
+    let lock = place.lock();
+    assert!(!place.record().exists());
+    assert_eq!(descriptors(), before);
+    now(&lock).unwrap().release().unwrap();
+    lock.run_on_mutex("CREATE TEMP TABLE kept (x)").unwrap();
+    fs::write(place.record(), &dead).unwrap();
+    assert!(matches!(lock.sweep(), Swept::Removed(_)));
+    lock.run_on_mutex("SELECT * FROM kept").unwrap();
     now(&lock).unwrap().check().unwrap();
 }
