@@ -97,6 +97,8 @@ pub enum Refusal<H> {
         waiter: WaiterId,
         /// How long it waited.
         waited: Duration,
+        /// What was in the way at the end, if anything still was.
+        last: Option<Box<Self>>,
     },
     /// The waiting request's holder disconnected, or took the request back.
     ///
@@ -276,12 +278,15 @@ impl<H> Refusal<H> {
         }
     }
 
-    /// Returns who is in the way, where somebody is.
+    /// Returns who is in the way, where somebody is; of a wait that is over, who was at its end.
     #[must_use]
     pub const fn by(&self) -> Option<&H> {
         match self {
             Self::Held(held) | Self::Uninspectable(held) => Some(&held.by),
             Self::Behind(behind) => Some(&behind.by),
+            Self::TimedOut {
+                last: Some(last), ..
+            } => last.by(),
             Self::StaleToken { .. }
             | Self::OperationInFlight { .. }
             | Self::OperationId { .. }
@@ -381,8 +386,9 @@ impl<H: fmt::Debug> fmt::Display for Refusal<H> {
             }
             Self::Mismatch(mismatch) => write!(f, "lease does not match: {mismatch}"),
             Self::Required => f.write_str("no lease is held"),
-            Self::TimedOut { waiter, waited } => {
-                write!(f, "request {waiter} waited {waited:?} until its deadline")
+            Self::TimedOut { waited, last, .. } => {
+                write!(f, "waited {waited:?} until the deadline")?;
+                last.as_ref().map_or(Ok(()), |last| write!(f, ": {last}"))
             }
             Self::Withdrawn { waiter } => write!(f, "request {waiter} was withdrawn"),
             Self::Exhausted { counter } => write!(f, "counter {counter:?} is at its maximum"),

@@ -106,6 +106,30 @@ pub(crate) fn stands<H>(lease: &Lease<H>, seen: &Seen<'_>) -> bool {
     !lease.lapsed(seen.now) && !answers.any(|answer| proves_dead(answer, lease))
 }
 
+/// What a request gets where the lease of `key` stands in its way, whether or not its holder was looked at.
+pub(crate) fn refused_by<H: Holder>(
+    key: &ResourceKey,
+    lease: &Lease<H>,
+    seen: &Seen<'_>,
+) -> Refusal<H> {
+    let mut answers = seen.answers.iter();
+    let answer = answers.find(|answer| answer.about == lease.token);
+    refused(key, lease, seen.now, answer.map(|answer| &answer.verdict))
+}
+
+fn refused<H: Holder>(
+    key: &ResourceKey,
+    lease: &Lease<H>,
+    now: Moment,
+    verdict: Option<&Verdict>,
+) -> Refusal<H> {
+    let held = Held::new(key, lease, now, verdict.cloned());
+    match verdict {
+        Some(Verdict::Unknown(_)) => Refusal::Uninspectable(held),
+        _ => Refusal::Held(held),
+    }
+}
+
 fn proves_dead<H>(answer: &Answer, lease: &Lease<H>) -> bool {
     answer.about == lease.token && matches!(answer.verdict, Verdict::Dead(_))
 }
@@ -196,7 +220,7 @@ fn contend<H: Holder>(case: &Case<'_, H>, key: &ResourceKey, lease: &Lease<H>) -
         return Contention::Over;
     }
     let Some(question) = Case::question(lease) else {
-        return Contention::Refuse(Refusal::Held(Held::new(key, lease, now, None)));
+        return Contention::Refuse(refused(key, lease, now, None));
     };
     match case.verdict(lease) {
         None => Contention::Ask(question),
@@ -216,12 +240,7 @@ fn contend<H: Holder>(case: &Case<'_, H>, key: &ResourceKey, lease: &Lease<H>) -
                 ..ending
             }))
         }
-        Some(verdict @ (Verdict::Alive(_) | Verdict::Occupied(_))) => Contention::Refuse(
-            Refusal::Held(Held::new(key, lease, now, Some(verdict.clone()))),
-        ),
-        Some(verdict @ Verdict::Unknown(_)) => Contention::Refuse(Refusal::Uninspectable(
-            Held::new(key, lease, now, Some(verdict.clone())),
-        )),
+        Some(verdict) => Contention::Refuse(refused(key, lease, now, Some(verdict))),
     }
 }
 

@@ -16,7 +16,7 @@ mod release;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-pub(crate) use self::acquire::{Opening, bars, first_in_front, stands, unopposed};
+pub(crate) use self::acquire::{Opening, bars, first_in_front, refused_by, stands, unopposed};
 pub(crate) use self::bearer::{Bearer, Effect, shown};
 use crate::action::{Action, By, Scene, Seen};
 use crate::cell::{Cell, Lease};

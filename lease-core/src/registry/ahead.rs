@@ -6,14 +6,15 @@
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
 
+use super::Registry;
 use super::queue::Waiter;
 use super::store::Store;
-use super::{Asked, Registry};
 use crate::action::{Seen, WaiterId};
 use crate::cell::{Cell, Lease};
-use crate::decision::{first_in_front, stands};
+use crate::decision::{first_in_front, refused_by, stands};
 use crate::holder::Holder;
 use crate::key::{ResourceKey, overlap};
+use crate::refusal::{Behind, Refusal};
 
 /// What of the queue matters to a request.
 pub(super) struct Ahead<'a, H> {
@@ -52,8 +53,30 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Whether a lease of another overlaps the key at `place`, and nobody can get past it now: whoever waits,
     /// `holder` gets nothing there but by re-entry.
     pub(super) fn is_barred(&self, place: u32, holder: &H, seen: &Seen<'_>) -> bool {
+        self.barring(place, holder, seen).is_some()
+    }
+
+    fn barring(
+        &self,
+        place: u32,
+        holder: &H,
+        seen: &Seen<'_>,
+    ) -> Option<(&ResourceKey, &Lease<H>)> {
         let bars = |lease: &Lease<H>| stands(lease, seen) && lease.holder != *holder;
-        self.store.overlapping(place).any(bars)
+        self.store.overlapping(place).find(|(_, lease)| bars(lease))
+    }
+
+    /// What keeps the request `id` waiting: a lease of another, or who must go first.
+    pub(super) fn in_the_way(&self, id: WaiterId, seen: &Seen<'_>) -> Option<Refusal<H>> {
+        let Waiter { key, holder, .. } = self.queue.get(id)?;
+        let place = self.store.place(key, None)?;
+        if let Some((key, lease)) = self.barring(place, holder, seen) {
+            return Some(refused_by(key, lease, seen));
+        }
+        let Ahead { queued, own } = self.ahead(key, Some(id), holder);
+        let own: Vec<_> = own.into_iter().map(|(key, _)| key).collect();
+        let (waiter, key, by) = first_in_front((key, holder), &own, queued.into_iter())?;
+        Some(Refusal::Behind(Behind::new(key, by, waiter)))
     }
 
     fn stands_behind(
@@ -86,8 +109,12 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
 
     /// Fetches the earlier waiters that matter to a request: those that overlap it, and those that one of these
     /// may wait behind.
-    pub(super) fn ahead<'a>(&'a self, asked: &Asked<'a, H>, holder: &H) -> Ahead<'a, H> {
-        let &Asked { key, me, .. } = asked;
+    pub(super) fn ahead(
+        &self,
+        key: &ResourceKey,
+        me: Option<WaiterId>,
+        holder: &H,
+    ) -> Ahead<'_, H> {
         let first = self.store.next_waiter(key, None);
         let Some(first) = first.filter(|&first| is_before(first, me)) else {
             return Ahead::NOTHING;

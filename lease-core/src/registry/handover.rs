@@ -1,5 +1,6 @@
 //! Whoever frees a resource hands it over in the same call.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::hash::BuildHasher;
@@ -54,8 +55,9 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             let mut causes = Vec::new();
             self.serve(waiter, &mut causes, &mut crowd, turn);
             self.pass_on(causes, turn);
+            let last = self.in_the_way(waiter, &turn.seen);
             if let Some(gone) = self.withdraw(waiter, Code::WaitTimedOut, turn) {
-                self.time_out(waiter, gone, turn.seen.now);
+                self.time_out(waiter, gone, last, turn.seen.now);
             }
         }
         swept
@@ -65,17 +67,28 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     pub(super) fn end_overdue(&mut self, now: Moment) -> Vec<Cause<H>> {
         let mut causes = Vec::new();
         while let Some(waiter) = self.queue.overdue(now) {
+            let last = self.in_the_way(waiter, &Seen::at(now));
             if let Some(gone) = self.leave(waiter, Code::WaitTimedOut) {
                 causes.push(Cause::Freed(gone.key.clone()));
-                self.time_out(waiter, gone, now);
+                self.time_out(waiter, gone, last, now);
             }
         }
         causes
     }
 
-    fn time_out(&mut self, waiter: WaiterId, gone: Waiter<H>, now: Moment) {
-        let waited = now.since(gone.since);
-        self.settle(waiter, gone.key, Err(Refusal::TimedOut { waiter, waited }));
+    fn time_out(
+        &mut self,
+        waiter: WaiterId,
+        gone: Waiter<H>,
+        last: Option<Refusal<H>>,
+        now: Moment,
+    ) {
+        let refusal = Refusal::TimedOut {
+            waiter,
+            waited: now.since(gone.since),
+            last: last.map(Box::new),
+        };
+        self.settle(waiter, gone.key, Err(refusal));
     }
 
     fn sweep(

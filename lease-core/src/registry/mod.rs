@@ -565,7 +565,10 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Fetches the scene and decides.
     fn decide(&self, asked: &Asked<'_, H>, seen: &Seen<'_>) -> Decision<H> {
         let &Asked {
-            key, place, action, ..
+            key,
+            place,
+            action,
+            me,
         } = asked;
         let free = Cell::FREE;
         let cell = self.store.cell_at(place).unwrap_or(&free);
@@ -580,7 +583,7 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
             && !is_re_entry(cell, holder, seen.now)
             && !self.is_barred(place, holder, seen)
         {
-            ahead = self.ahead(asked, holder);
+            ahead = self.ahead(key, me, holder);
             near.extend(&ahead.own);
         }
         let scene = Scene {

@@ -281,12 +281,16 @@ impl<H: Holder, S: BuildHasher + Clone> Store<H, S> {
         );
     }
 
-    /// The leases at `place`, above it and below it.
-    pub(super) fn overlapping(&self, place: u32) -> impl Iterator<Item = &Lease<H>> {
+    /// The leases at `place`, above it and below it, each with its key.
+    pub(super) fn overlapping(
+        &self,
+        place: u32,
+    ) -> impl Iterator<Item = (&ResourceKey, &Lease<H>)> {
         let at = self.node(place).into_iter().chain(self.above(place));
         let below = self.below(place, |node| node.held_below);
         let below = below.filter_map(|place| self.node(place));
-        at.chain(below).filter_map(|node| node.cell.lease())
+        at.chain(below)
+            .filter_map(|node| Some((node.key.as_ref()?, node.cell.lease()?)))
     }
 
     /// Whether nothing is held at `place`, above it or below it.

@@ -122,6 +122,12 @@ fn too_much() -> Vec<Refusal<SessionHolder>> {
         Refusal::TimedOut {
             waiter,
             waited: Duration::from_millis(250),
+            last: None,
+        },
+        Refusal::TimedOut {
+            waiter,
+            waited: Duration::from_millis(250),
+            last: in_the_way().into_iter().next().map(Box::new),
         },
         Refusal::Withdrawn { waiter },
     ];
@@ -234,7 +240,9 @@ fn a_refusal_says_who_is_in_the_way_and_whether_waiting_can_help() {
             Refusal::Held(_) | Refusal::Uninspectable(_) | Refusal::Behind(_)
         );
         assert_eq!(refusal.waits(), somebody, "{refusal}");
-        assert_eq!(refusal.by().is_some(), somebody, "{refusal}");
+        // Whoever waited to the end is told, and nothing is left to wait for.
+        let was_there = matches!(refusal, Refusal::TimedOut { last: Some(_), .. });
+        assert_eq!(refusal.by().is_some(), somebody || was_there, "{refusal}");
         if let Refusal::Behind(behind) = &refusal {
             let Behind { by, resource, .. } = &**behind;
             assert_eq!((by, resource), (&inp(), &key("app")));

@@ -212,11 +212,55 @@ fn a_request_leaves_at_its_deadline() {
     rig.at(T0 + 50).advance();
     let settled = rig.settled().unwrap();
     let waited = core::time::Duration::from_millis(50);
-    assert_eq!(settled.outcome, Err(Refusal::TimedOut { waiter, waited }));
+    // As somebody is told who asks now and does not wait.
+    let last = Some(Box::new(rig.refused("k", &inp())));
+    let told = Refusal::TimedOut {
+        waiter,
+        waited,
+        last,
+    };
+    assert_eq!(told.by(), Some(&mcp()));
+    assert_eq!(settled.outcome, Err(told));
     let receipts = rig.with_code(Code::WaitTimedOut);
     assert_eq!(receipts.len(), 1);
     assert_eq!(receipts[0].holder, Some(inp()));
     assert!(!rig.cancel(waiter));
+}
+
+/// What was in the way at the end of a wait of `inp` for `key` until `T0 + 50`.
+#[track_caller]
+fn last(rig: &mut Rig, key: &str, seen_ms: u64) -> Option<Refusal<SessionHolder>> {
+    rig.queue(key, &inp(), Wait::Until(ms(T0 + 50)));
+    rig.at(seen_ms).advance();
+    match rig.settled().unwrap().outcome {
+        Err(Refusal::TimedOut { last, .. }) => last.map(|last| *last),
+        outcome => panic!("{outcome:?}"),
+    }
+}
+
+#[test]
+fn who_waited_in_vain_is_told_what_was_in_the_way_at_the_end() {
+    // At the deadline, and noticed later.
+    for seen in [T0 + 50, T0 + 51] {
+        for held in ["p", "p/k", "p/k/below"] {
+            let mut rig = Rig::sessions();
+            rig.holds(held, &mcp());
+            let told = last(&mut rig, "p/k", seen).unwrap();
+            assert_eq!(told, rig.refused("p/k", &inp()), "{held}");
+            assert_eq!(told.by(), Some(&mcp()));
+        }
+        // Nothing that overlaps is held, and an earlier request goes first.
+        let mut rig = Rig::sessions();
+        rig.holds("p/b", &mcp());
+        rig.queue("p", &oth(), Wait::Forever);
+        let told = last(&mut rig, "p/k", seen).unwrap();
+        assert_eq!(told, rig.refused("p/k", &inp()));
+        assert_eq!(told.by(), Some(&oth()));
+        // A lease that ended meanwhile is in nobody's way, but the time was over before it was seen.
+        let mut rig = Rig::sessions();
+        rig.holds("k", &mcp());
+        assert_eq!(last(&mut rig, "k", seen + TTL_MS), None);
+    }
 }
 
 #[test]
