@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Case, Decision, Site, acquired_code, occupancy, released_code, sort};
+use super::{Case, Decision, Site, acquired_code, occupancy, released_code, sort, verdict};
 use crate::action::{Seen, WaiterId};
 use crate::cell::Lease;
 use crate::change::{Detail, ObservedBy};
@@ -106,15 +106,21 @@ pub(crate) fn stands<H>(lease: &Lease<H>, seen: &Seen<'_>) -> bool {
     !lease.lapsed(seen.now) && !answers.any(|answer| proves_dead(answer, lease))
 }
 
-/// What a request gets where the lease of `key` stands in its way, whether or not its holder was looked at.
+/// What a request of another holder gets because of the lease of `key`, whether or not its holder was looked
+/// at; `None` if it is over or its holder is proven gone.
 pub(crate) fn refused_by<H: Holder>(
     key: &ResourceKey,
     lease: &Lease<H>,
     seen: &Seen<'_>,
-) -> Refusal<H> {
-    let mut answers = seen.answers.iter();
-    let answer = answers.find(|answer| answer.about == lease.token);
-    refused(key, lease, seen.now, answer.map(|answer| &answer.verdict))
+) -> Option<Refusal<H>> {
+    if lease.lapsed(seen.now) {
+        return None;
+    }
+    // Terms that know no such proof do not listen to one.
+    match occupancy(lease).and_then(|_| verdict(seen, lease)) {
+        Some(Verdict::Dead(_)) => None,
+        verdict => Some(refused(key, lease, seen.now, verdict)),
+    }
 }
 
 fn refused<H: Holder>(

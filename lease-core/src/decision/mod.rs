@@ -213,23 +213,8 @@ impl<'a, H: Holder> Case<'a, H> {
         }
     }
 
-    /// The verdict about the holder of `lease`, if there is one that still counts. Of several that do not
-    /// agree, one that does not prove death counts.
     fn verdict(&self, lease: &Lease<H>) -> Option<&'a Verdict> {
-        let mut counting = self.seen.answers.iter().filter(|answer| {
-            let lease_meant = answer.about == lease.token || planted!(LateVerdictEndsSuccessor);
-            let holder_meant =
-                answer.handovers == lease.handovers || planted!(LateVerdictOutlivesHandOver);
-            lease_meant && holder_meant
-        });
-        let first = &counting.next()?.verdict;
-        let stands = |verdict: &&Verdict| !matches!(verdict, Verdict::Dead(_));
-        let mut others = counting.map(|answer| &answer.verdict);
-        if stands(&first) || planted!(FirstVerdictCounts) {
-            Some(first)
-        } else {
-            others.find(stands).or(Some(first))
-        }
+        verdict(self.seen, lease)
     }
 
     /// What must be asked about the holder of `lease` before anybody else may have it; `None` if its
@@ -242,6 +227,25 @@ impl<'a, H: Holder> Case<'a, H> {
             lease.handovers,
             occupancy,
         ))
+    }
+}
+
+/// The verdict about the holder of `lease`, if there is one that still counts. Of several that do not
+/// agree, one that does not prove death counts.
+fn verdict<'a, H: Holder>(seen: &Seen<'a>, lease: &Lease<H>) -> Option<&'a Verdict> {
+    let mut counting = seen.answers.iter().filter(|answer| {
+        let lease_meant = answer.about == lease.token || planted!(LateVerdictEndsSuccessor);
+        let holder_meant =
+            answer.handovers == lease.handovers || planted!(LateVerdictOutlivesHandOver);
+        lease_meant && holder_meant
+    });
+    let first = &counting.next()?.verdict;
+    let stands = |verdict: &&Verdict| !matches!(verdict, Verdict::Dead(_));
+    let mut others = counting.map(|answer| &answer.verdict);
+    if stands(&first) || planted!(FirstVerdictCounts) {
+        Some(first)
+    } else {
+        others.find(stands).or(Some(first))
     }
 }
 

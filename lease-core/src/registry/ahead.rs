@@ -53,25 +53,19 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Whether a lease of another overlaps the key at `place`, and nobody can get past it now: whoever waits,
     /// `holder` gets nothing there but by re-entry.
     pub(super) fn is_barred(&self, place: u32, holder: &H, seen: &Seen<'_>) -> bool {
-        self.barring(place, holder, seen).is_some()
-    }
-
-    fn barring(
-        &self,
-        place: u32,
-        holder: &H,
-        seen: &Seen<'_>,
-    ) -> Option<(&ResourceKey, &Lease<H>)> {
         let bars = |lease: &Lease<H>| stands(lease, seen) && lease.holder != *holder;
-        self.store.overlapping(place).find(|(_, lease)| bars(lease))
+        self.store.overlapping(place).any(|(_, lease)| bars(lease))
     }
 
     /// What keeps the request `id` waiting: a lease of another, or who must go first.
     pub(super) fn in_the_way(&self, id: WaiterId, seen: &Seen<'_>) -> Option<Refusal<H>> {
         let Waiter { key, holder, .. } = self.queue.get(id)?;
         let place = self.store.place(key, None)?;
-        if let Some((key, lease)) = self.barring(place, holder, seen) {
-            return Some(refused_by(key, lease, seen));
+        let leases = self.store.overlapping(place);
+        let mut of_others = leases.filter(|(_, lease)| lease.holder != *holder);
+        let barred = of_others.find_map(|(key, lease)| refused_by(key, lease, seen));
+        if barred.is_some() {
+            return barred;
         }
         let Ahead { queued, own } = self.ahead(key, Some(id), holder);
         let own: Vec<_> = own.into_iter().map(|(key, _)| key).collect();

@@ -2,13 +2,13 @@
 
 use lease_core::{
     Action, By, Code, FencingToken, Holder, HolderLiveness, LeasePolicy, Locality, Outcome,
-    Question, Step, Verdict, Wait,
+    Question, Refusal, Step, Verdict, Wait,
 };
 use mockall::mock;
 use mockall::predicate::function;
 
 use crate::rig::{
-    Answered as _, Process, Rig, alive, dead, first_process, inp, mcp, observed, oth,
+    Answered as _, Process, Rig, T0, alive, dead, first_process, inp, mcp, ms, observed, oth,
     second_process, unknown,
 };
 
@@ -145,4 +145,52 @@ fn verdicts_that_do_not_agree_are_doubt() {
         drop(rig.refused("a", &second_process()));
         assert_eq!(rig.view("a").token, token);
     }
+}
+
+#[test]
+fn who_waited_in_vain_is_told_who_holds_and_what_was_seen_of_it() {
+    let seen = [
+        (vec![], None, Code::LeaseHeld),
+        (vec![alive()], Some(alive()), Code::LeaseHeld),
+        (vec![unknown()], Some(unknown()), Code::InvalidHolder),
+        (vec![dead(), alive()], Some(alive()), Code::LeaseHeld),
+    ];
+    for (verdicts, told, code) in seen {
+        let mut rig = Rig::new(LeasePolicy::process_bound());
+        let token = rig.granted("a", &first_process()).at.token;
+        rig.answers = vec![observed(token, alive())];
+        rig.queue("a", &second_process(), Wait::Until(ms(T0 + 50)));
+        let verdicts = verdicts.into_iter();
+        rig.answers = verdicts.map(|verdict| observed(token, verdict)).collect();
+        rig.at(T0 + 50).advance();
+        let outcome = rig.settled().unwrap().outcome;
+        let Err(Refusal::TimedOut {
+            last: Some(last), ..
+        }) = outcome
+        else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!((last.code(), last.by()), (code, Some(&first_process())));
+        let (Refusal::Held(held) | Refusal::Uninspectable(held)) = *last else {
+            panic!("{last:?}");
+        };
+        assert_eq!(held.verdict, told);
+    }
+}
+
+#[test]
+fn a_proof_that_the_terms_do_not_know_is_not_told_to_who_waited() {
+    let mut rig = Rig::sessions();
+    let token = rig.granted("a", &mcp()).at.token;
+    rig.queue("a", &inp(), Wait::Until(ms(T0 + 50)));
+    rig.answers = vec![observed(token, dead())];
+    rig.at(T0 + 50).advance();
+    let outcome = rig.settled().unwrap().outcome;
+    let Err(Refusal::TimedOut {
+        last: Some(last), ..
+    }) = outcome
+    else {
+        panic!("{outcome:?}");
+    };
+    assert_eq!(*last, rig.refused("a", &inp()));
 }

@@ -234,34 +234,6 @@ fn expiry_takes_the_right_to_write_and_gives_it_to_nobody() {
     hold(&mut rig, TREE, &second_process());
 }
 
-#[test]
-fn who_waited_in_vain_is_told_who_holds_and_what_was_seen_of_it() {
-    let seen = [
-        (None, Code::LeaseHeld),
-        (Some(alive()), Code::LeaseHeld),
-        (Some(unknown()), Code::InvalidHolder),
-    ];
-    for (verdict, code) in seen {
-        let (mut rig, at) = held(None);
-        rig.answers = vec![observed(at.token, alive())];
-        rig.queue(TREE, &second_process(), Wait::Until(ms(T0 + 50)));
-        rig.answers = Vec::from_iter(verdict.clone().map(|verdict| observed(at.token, verdict)));
-        rig.at(T0 + 50).advance();
-        let outcome = rig.settled().unwrap().outcome;
-        let Err(Refusal::TimedOut {
-            last: Some(last), ..
-        }) = outcome
-        else {
-            panic!("{outcome:?}");
-        };
-        assert_eq!((last.code(), last.by()), (code, Some(&first_process())));
-        let (Refusal::Held(held) | Refusal::Uninspectable(held)) = *last else {
-            panic!("{last:?}");
-        };
-        assert_eq!(held.verdict, verdict);
-    }
-}
-
 // B85
 #[test]
 fn a_present_holder_keeps_its_lease_expired_or_not() {
