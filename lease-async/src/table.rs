@@ -171,14 +171,17 @@ impl<H: Holder> Table<H> {
             Entry::New => None,
             Entry::Anew(before) => Some(before),
         };
-        let (hold, rest) = table.new_hold(session, key, asking, (grant.at, change));
+        let (hold, (session_before, gone)) =
+            table.new_hold(session, key, asking, (grant.at, change));
         if let Some(before) = &before {
             // Its holder had stopped in time, and the authority says that it goes on: its old guards stay lost,
             // and what was done under it stays known.
             hold.inherit(before);
         }
         drop(table);
-        drop((before, rest));
+        drop(before);
+        drop(session_before);
+        drop(gone);
         if let Some(watch) = session.front.watch.get() {
             watch.granted(&hold);
         }

@@ -17,7 +17,7 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use lease_core::{
-    Action, Answer, At, AuthorityId, Call, Capabilities, Evidence, Holder, HolderLiveness,
+    Action, Answer, At, AuthorityId, Call, Capabilities, Evidence, Holder, HolderLiveness, LeaseId,
     LeasePolicy, LeaseView, Locality, Moment, Note, Order, Outcome, PolicyError, Question,
     Receipts, Registry, Request, ResourceKey, Seen, SessionHolder, Step, Turn, Verdict,
 };
@@ -304,10 +304,25 @@ impl<H: Holder> Inner<H> {
     /// Does something to the state at the present moment, and everything that follows from it.
     fn turn<T>(
         self: &Arc<Self>,
-        how: How<'_>,
+        mut how: How<'_>,
         act: impl FnOnce(&mut State<H>, &mut Turn<'_>) -> T,
     ) -> T {
         let mut state = self.state();
+        let mut draw = ids::lease;
+        let mut turn = self.begin(&mut state, &mut how, &mut draw);
+        let result = act(&mut state, &mut turn);
+        self.end(state, &mut turn, how.timeless);
+        result
+    }
+
+    /// Looks at the clock, before anything is done to the state.
+    #[inline(always)]
+    fn begin<'a, 'b: 'a>(
+        &self,
+        state: &mut State<H>,
+        how: &mut How<'b>,
+        draw: &'a mut dyn FnMut() -> LeaseId,
+    ) -> Turn<'a> {
         let spares = how.spares && !self.heard.load(Ordering::SeqCst);
         state.registry.keep_losses_only(spares);
         let now = if spares && how.timeless && state.registry.waiting() == 0 {
@@ -316,20 +331,30 @@ impl<H: Holder> Inner<H> {
             // Under the lock, or two threads would seem to step the clock back.
             self.clock.now()
         };
-        let mut draw = ids::lease;
         let seen = Seen {
             now,
             // For people, of whom none looks.
             wall_ms: if spares { None } else { self.clock.wall_ms() },
             answers: how.answers,
         };
-        let mut turn = Turn::new(seen, &mut draw);
-        turn.note = how.note;
-        let result = act(&mut state, &mut turn);
-        if !state.is_at_rest() || state.registry.has_receipts() {
-            self.part(state, &mut turn, how.timeless);
+        let mut turn = Turn::new(seen, draw);
+        if how.note.is_some() {
+            turn.note = how.note.take();
         }
-        result
+        turn
+    }
+
+    /// Does what follows from what was done, and unlocks.
+    #[inline(always)]
+    fn end(
+        self: &Arc<Self>,
+        state: MutexGuard<'_, State<H>>,
+        turn: &mut Turn<'_>,
+        passes_on: bool,
+    ) {
+        if !state.is_at_rest() || state.registry.has_receipts() {
+            self.part(state, turn, passes_on);
+        }
     }
 
     /// Does what follows from whatever was done, and unlocks.
@@ -569,47 +594,60 @@ impl<H: Holder> Authority for Memory<H> {
         request: Request<'_, H>,
         note: Option<&Note>,
     ) -> Reply<H> {
-        let Request { holder, ttl, wait } = request;
         let inner = &self.inner;
-        let mut cause = Cause::of(wait);
-        // The reply is made where it goes, since a copy of an answer is not free.
-        inner.turn(How::from_front(note.cloned()), |state, turn| {
-            if state.stage == Stage::Shut {
-                return Reply::Ready(Err(AuthorityError::ShutDown));
-            }
-            match state.registry.acquire(resource, request, turn) {
-                Step::Done(outcome) => {
-                    state.answered(&outcome);
-                    Reply::Ready(Ok(outcome))
-                }
-                Step::Ask(questions) => {
-                    let action = Action::Acquire {
-                        holder: holder.clone(),
-                        ttl,
-                    };
-                    let call = Call {
-                        resource: Some(resource.clone()),
-                        action,
-                        wait,
-                    };
-                    let how = How::from_front(note.cloned());
-                    let again = Arc::clone(inner).observing(call, questions, how);
-                    Reply::Pending(Box::pin(again))
-                }
-                Step::Queued(waiter) => {
-                    match state.queued(inner, waiter, (Some(resource), &mut cause)) {
-                        Ok(()) => {
-                            let waiting = Waiting::new(Arc::clone(inner), waiter);
-                            Reply::Pending(Box::pin(waiting))
-                        }
-                        Err(error) => {
-                            state.turn_away(waiter, turn);
-                            Reply::Ready(Err(error))
-                        }
+        let mut cause = Cause::of(request.wait);
+        let mut state = inner.state();
+        if state.stage == Stage::Shut {
+            return Reply::Ready(Err(AuthorityError::ShutDown));
+        }
+        let Request { holder, ttl, wait } = request;
+        let mut draw = ids::lease;
+        let mut how = How::from_front(note.cloned());
+        let mut turn = inner.begin(&mut state, &mut how, &mut draw);
+        let request = Request { holder, ttl, wait };
+        let step = state.registry.acquire(resource, request, &mut turn);
+        let (mut waiting, mut failed) = (None, None);
+        match &step {
+            Step::Done(outcome) => state.answered(outcome),
+            Step::Ask(_) => {}
+            Step::Queued(waiter) => {
+                match state.queued(inner, *waiter, (Some(resource), &mut cause)) {
+                    // Here, so that it is taken back if anything panics.
+                    Ok(()) => waiting = Some(Waiting::new(Arc::clone(inner), *waiter)),
+                    Err(error) => {
+                        state.turn_away(*waiter, &mut turn);
+                        failed = Some(error);
                     }
                 }
             }
-        })
+        }
+        inner.end(state, &mut turn, false);
+        if let Some(error) = failed {
+            return Reply::Ready(Err(error));
+        }
+        // The answer is copied once, and when the lock is free: a processor waits where it reads at once, in other
+        // pieces, what it has just written.
+        match step {
+            Step::Done(outcome) => Reply::Ready(Ok(outcome)),
+            Step::Ask(questions) => {
+                let action = Action::Acquire {
+                    holder: holder.clone(),
+                    ttl,
+                };
+                let call = Call {
+                    resource: Some(resource.clone()),
+                    action,
+                    wait,
+                };
+                let how = How::from_front(note.cloned());
+                let again = Arc::clone(inner).observing(call, questions, how);
+                Reply::Pending(Box::pin(again))
+            }
+            Step::Queued(waiter) => {
+                let new = || Waiting::new(Arc::clone(inner), waiter);
+                Reply::Pending(Box::pin(waiting.unwrap_or_else(new)))
+            }
+        }
     }
 
     fn release_from_front(&self, resource: &ResourceKey, at: At) {
