@@ -88,7 +88,11 @@ async fn a_lease_with_an_operation_in_flight_outlives_its_guards() {
     rig.receipts();
     drop(guard);
     assert_eq!(rig.codes(), []);
+    let known = rig.leases.list();
+    assert_eq!(known.len(), 1, "{known:?}");
+    assert_eq!((known[0].guards, known[0].operations), (0, 1));
     rig.clock.advance(TTL * 3);
+    assert_eq!(rig.leases.list()[0].standing, Standing::Safe);
     assert_eq!(conflict(ask(&other).await).2, 1);
     operation.end().await.unwrap();
     rig.clock.advance(TTL);

@@ -10,7 +10,7 @@ use lease_async::{
     Authority, Event, EventSource, Events, LeaseError, LeaseGuard, Leases, Loss, ManualClock,
     Memory, Moment, Reply, Session, SessionHolder, Standing,
 };
-use lease_core::{Action, Call, Code, Receipt, Receipts, ResourceKey, Wait};
+use lease_core::{Action, Call, Clock as _, Code, Detail, Receipt, Receipts, ResourceKey, Wait};
 
 use crate::passing_on::passes_on;
 use crate::rig::{KEY, Rig, T0, TTL, ask, poll};
@@ -105,6 +105,16 @@ impl Late {
         };
         let revoked = self.rig.memory.call(revoke).answer().await;
         assert!(revoked.is_ok(), "{revoked:?}");
+    }
+
+    /// The receipt of a touch, which its front does not see.
+    async fn touched(&self) -> Receipt<SessionHolder> {
+        let mut theirs = self.rig.memory.events();
+        self.guard.touch().await.unwrap();
+        match theirs.try_next() {
+            Some(Event::Receipt(receipt)) => Receipt::clone(&receipt),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Makes a call that is decided, and answered only after the lease has ended.
@@ -215,15 +225,28 @@ async fn a_receipt_of_an_end_is_believed_whoever_has_ended_it() {
     ] {
         let source = Arc::new(EventSource::new(1));
         let late = Late::over(Some(Arc::clone(&source))).await;
-        let mut theirs = late.rig.memory.events();
-        late.guard.touch().await.unwrap();
-        let Some(Event::Receipt(receipt)) = theirs.try_next() else {
-            panic!("a touch has a receipt")
-        };
-        let mut receipt = Receipt::clone(&receipt);
+        let mut receipt = late.touched().await;
         receipt.change.code = code;
         source.publish(Receipts::new(vec![receipt], 0));
         assert_eq!(late.guard.standing(), Standing::Lost(loss), "{code:?}");
         assert_eq!(late.rig.leases.known(), 0);
     }
+}
+
+#[tokio::test]
+async fn a_term_that_is_told_to_end_sooner_rings_sooner() {
+    let source = Arc::new(EventSource::new(1));
+    let late = Late::over(Some(Arc::clone(&source))).await;
+    let told = late.guard.cancellation_token();
+    let mut receipt = late.touched().await;
+    receipt.change.seq.major += 1;
+    let Detail::Touched { expires, .. } = &mut receipt.change.detail else {
+        panic!("{receipt:?}")
+    };
+    *expires = Some(late.rig.clock.now().after(TTL / 2));
+    source.publish(Receipts::new(vec![receipt], 0));
+    late.rig.clock.advance(TTL / 2);
+    assert!(!told.is_cancelled());
+    late.rig.clock.advance(MS);
+    assert!(told.is_cancelled());
 }

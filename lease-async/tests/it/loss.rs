@@ -1,12 +1,16 @@
 //! Loss: noticed by the holder's own check before anybody else can be granted, and told.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lease_async::{LeaseError, LeasePolicy, Leases, Loss, Memory, Moment, Standing};
+use lease_async::{LeaseError, LeasePolicy, Leases, Loss, ManualClock, Memory, Moment, Standing};
 use lease_core::{
     Action, Call, Code, Disposition, FenceGate, Fenced, OnExpiry, Outcome, PolicyBuilder, Proofs,
     Provenance, ResourceKey, Term, Wait,
 };
+use tracing::Subscriber;
+use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 
 use crate::rig::{KEY, Rig, T0, TTL, ask, conflict, generation};
 
@@ -104,6 +108,13 @@ async fn ensure_renews_only_what_would_be_too_short() {
     let error = guard.ensure(TTL + MS).await.unwrap_err();
     assert!(matches!(error, LeaseError::TermTooShort), "{error:?}");
     assert_eq!(guard.standing(), Standing::Safe);
+    // What shields needs no term.
+    let operation = guard.begin().await.unwrap();
+    rig.clock.advance(TTL * 2);
+    rig.receipts();
+    guard.ensure(TTL * 2).await.unwrap();
+    assert_eq!(rig.codes(), []);
+    operation.end().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,10 +229,8 @@ async fn a_writer_behind_a_dead_connection_loses_its_lease_by_idle_term_only() {
     assert_eq!(rig.only().token, next.token());
 }
 
-#[tokio::test]
-async fn a_holder_stops_in_time_and_may_come_back_with_a_new_guard() {
-    let mut rig = Rig::still();
-    let memory = Memory::builder().clock(rig.clock.clone()).build().unwrap();
+/// Holders stop a tenth of the term before others are let in.
+fn stops_early() -> Rig<ManualClock> {
     let ends_on = Proofs {
         disconnect: true,
         ..Proofs::default()
@@ -233,8 +242,65 @@ async fn a_holder_stops_in_time_and_may_come_back_with_a_new_guard() {
         .self_stop_margin(TTL / 10)
         .build()
         .unwrap();
-    rig.memory = memory.clone();
-    rig.leases = Leases::with_policy(memory, policy).unwrap();
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    Rig::over(clock, |memory| Leases::with_policy(memory, policy).unwrap())
+}
+
+#[tokio::test]
+async fn a_holder_that_has_stopped_does_nothing_more_though_its_lease_goes_on() {
+    let mut rig = stops_early();
+    let session = rig.connect("a");
+    let old = ask(&session).await.unwrap();
+    rig.clock.advance(TTL * 9 / 10 + MS);
+    rig.receipts();
+    assert!(matches!(old.begin().await, Err(LeaseError::Lost(_))));
+    assert!(matches!(old.touch().await, Err(LeaseError::Lost(_))));
+    assert!(matches!(old.read_back().await, Err(LeaseError::Lost(_))));
+    let refused = old.release().await.unwrap_err();
+    assert!(matches!(refused.error, LeaseError::Lost(Loss::Expired)));
+    let new = ask(&session).await.unwrap();
+    drop(refused.guard);
+    assert_eq!(rig.codes(), [(Code::Reentrant, 1)]);
+    // Nothing was done under it.
+    drop(new);
+    assert_eq!(rig.codes(), [(Code::Released, 1)]);
+    rig.assert_empty();
+}
+
+/// Counts the events that tell of a jeopardy.
+struct Warnings(Arc<AtomicUsize>);
+
+impl<S: Subscriber> Layer<S> for Warnings {
+    fn on_event(&self, event: &tracing::Event<'_>, _: layer::Context<'_, S>) {
+        if event.metadata().name() == "writer_lease.jeopardy" {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_jeopardy_is_told_once_for_each_term() {
+    let warnings = Arc::<AtomicUsize>::default();
+    let told = tracing_subscriber::registry().with(Warnings(Arc::clone(&warnings)));
+    let _told = tracing::subscriber::set_default(told);
+    let rig = Rig::still();
+    let session = rig.connect("a");
+    let guard = ask(&session).await.unwrap();
+    for terms in 0..3 {
+        assert_eq!(guard.standing(), Standing::Safe);
+        assert_eq!(warnings.load(Ordering::SeqCst), terms);
+        rig.clock.advance(TTL);
+        for _ in 0..2 {
+            assert_eq!(guard.standing(), Standing::Jeopardy);
+            assert_eq!(warnings.load(Ordering::SeqCst), terms + 1);
+        }
+        guard.touch().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_holder_stops_in_time_and_may_come_back_with_a_new_guard() {
+    let rig = stops_early();
     let (session, other) = (rig.connect("a"), rig.connect("b"));
     let old = ask(&session).await.unwrap();
     let unknown = old.begin().await.unwrap();

@@ -98,3 +98,14 @@ async fn a_renewal_may_use_the_timers_of_tokio() {
     rig.clock.advance(TTL / 3);
     assert_eq!(guard.standing(), Standing::Safe);
 }
+
+#[tokio::test]
+async fn a_renewed_lease_leaves_no_alarm_behind() {
+    let rig = Rig::still();
+    let session = rig.connect("a");
+    let guard = session.acquire(KEY).renewed().await.unwrap();
+    assert_eq!(rig.clock.armed(), 1);
+    drop(guard);
+    assert_eq!(rig.clock.armed(), 0);
+    rig.assert_empty();
+}
