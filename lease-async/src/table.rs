@@ -403,3 +403,53 @@ impl<H: Holder> Tap<H> for Table<H> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::pin::pin;
+    use core::task::{Context, Waker};
+    use std::sync::{Arc, Mutex};
+    use std::task::Wake;
+
+    use crate::{Leases, Memory, Session};
+
+    /// Drops a session when it is woken.
+    struct Leaves(Mutex<Option<Session>>);
+
+    impl Wake for Leaves {
+        fn wake(self: Arc<Self>) {
+            let session = self.0.lock().unwrap().take();
+            drop(session);
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_a_session_that_goes_during_a_release() {
+        let leases = Leases::new(Memory::new().unwrap()).unwrap();
+        let session = leases.connect("a").unwrap();
+        let guard = session.acquire("docs").await.unwrap();
+        let front = Arc::clone(guard.hold().front());
+        let token = guard.cancellation_token();
+        let leaves = Waker::from(Arc::new(Leaves(Mutex::new(Some(session)))));
+        let mut lost = pin!(token.cancelled());
+        let pending = lost.as_mut().poll(&mut Context::from_waker(&leaves));
+        assert!(pending.is_pending());
+        guard.release().await.unwrap();
+        assert_eq!(front.table.add_row(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_row_of_a_session_that_has_gone_serves_the_next_one() {
+        let leases = Leases::new(Memory::new().unwrap()).unwrap();
+        let stays = leases.connect("a").unwrap();
+        let guard = stays.acquire("docs").await.unwrap();
+        for _ in 0..10 {
+            let goes = leases.connect("b").unwrap();
+            let kept = goes.acquire("more").await.unwrap();
+            drop(goes);
+            drop(kept);
+        }
+        let front = guard.hold().front();
+        assert_eq!(front.table.add_row(), 1);
+    }
+}

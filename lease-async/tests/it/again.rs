@@ -14,7 +14,7 @@ use lease_async::{
     AcquireError, AcquireFuture, Authority, EventSource, Events, LeaseGuard, Leases, Loss,
     ManualClock, Memory, Moment, ReleaseError, Released, Reply, Session, SessionHolder, Standing,
 };
-use lease_core::{Action, By, Call, Disposition, Outcome};
+use lease_core::{Action, By, Call, Disposition, Outcome, Receipts};
 
 use crate::passing_on::passes_on;
 use crate::rig::{Counts, KEY, Slow, T0, ask, conflict, generation, poll};
@@ -595,4 +595,66 @@ async fn a_lease_that_takes_the_place_of_the_last_one_is_its_own_sessions() {
     rig.assert_holds(&guard);
     drop(next);
     assert_eq!(guard.standing(), Standing::Lost(Loss::Disconnected));
+}
+
+#[tokio::test]
+async fn who_stands_behind_a_release_stays_there_though_receipts_were_missed() {
+    let rig = Rig::new();
+    let session = rig.leases.connect("a").unwrap();
+    let guard = ask(&session).await.unwrap();
+    let again = Again::new(&session);
+    let (late, theirs) = (Arc::clone(&rig.late), again.clone());
+    *rig.late.before.lock().unwrap() = Some(Box::new(move || {
+        late.told.publish(Receipts::new(Vec::new(), 1));
+        theirs.poll();
+    }));
+    drop(guard);
+    assert_eq!(again.poll(), Some(2));
+    rig.assert_holds(&again.take());
+}
+
+#[tokio::test]
+async fn a_lease_that_was_given_back_twice_has_ended_for_who_asked_in_between() {
+    let rig = Rig::new();
+    let session = rig.leases.connect("a").unwrap();
+    let guard = ask(&session).await.unwrap();
+    let oldest = rig.asked_again(&session);
+    rig.late.deaf.store(true, Ordering::SeqCst);
+    drop(guard);
+    rig.late.deaf.store(false, Ordering::SeqCst);
+    let guard = ask(&session).await.unwrap();
+    assert_eq!(generation(&guard), 1);
+    let between = rig.asked_again(&session);
+    drop(guard);
+    assert_eq!(between.poll(), Some(2));
+    assert_eq!(oldest.poll(), Some(2));
+}
+
+#[tokio::test]
+async fn a_release_that_somebody_stands_behind_is_not_over_with_the_next_one() {
+    let rig = Rig::new();
+    let session = rig.leases.connect("a").unwrap();
+    let guard = ask(&session).await.unwrap();
+    let other = session.acquire("/app/other").await.unwrap();
+    let requests = [Again::new(&session), Again::new(&session)];
+    let [first, second] = requests.clone();
+    *rig.late.before.lock().unwrap() = Some(Box::new(move || {
+        first.poll();
+        drop(other);
+        second.poll();
+    }));
+    drop(guard);
+    // The second lease was the other one.
+    for again in &requests {
+        assert_eq!(again.poll(), Some(3));
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_who_stands_behind_a_release_no_more() {
+    let stood = stood_behind().await;
+    assert!(Arc::strong_count(&stood.counts) > 1);
+    drop(stood.again);
+    assert_eq!(Arc::strong_count(&stood.counts), 1);
+    stood.release.await.unwrap();
 }

@@ -250,3 +250,48 @@ async fn a_term_that_is_told_to_end_sooner_rings_sooner() {
     late.rig.clock.advance(MS);
     assert!(told.is_cancelled());
 }
+
+#[tokio::test]
+async fn a_lease_that_somebody_adopts_is_his() {
+    for theirs in [false, true] {
+        let source = Arc::new(EventSource::new(1));
+        let late = Late::over(Some(Arc::clone(&source))).await;
+        let mut receipt = late.touched().await;
+        receipt.change.code = Code::Adopted;
+        if theirs {
+            let other = late.rig.connect("b");
+            receipt.holder = Some(other.holder().clone());
+        }
+        source.publish(Receipts::new(vec![receipt], 0));
+        let expected = match theirs {
+            true => Standing::Lost(Loss::HandedOver),
+            false => Standing::Safe,
+        };
+        assert_eq!(late.guard.standing(), expected);
+    }
+}
+
+#[tokio::test]
+async fn after_missed_receipts_only_what_has_guards_is_known() {
+    let source = Arc::new(EventSource::new(1));
+    let late = Late::over(Some(Arc::clone(&source))).await;
+    late.session.acquire("kept").await.unwrap().keep();
+    assert_eq!(late.rig.leases.known(), 2);
+    source.publish(Receipts::new(Vec::new(), 3));
+    let known = late.rig.leases.list();
+    assert_eq!(known.len(), 1, "{known:?}");
+    assert_eq!(known[0].token, late.guard.token());
+    assert_eq!(late.rig.leases.health().unpublished, 3);
+    late.guard.touch().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_renewal_that_finds_its_lease_ended_is_the_last_one() {
+    let late = Late::over(Some(Arc::new(EventSource::new(1)))).await;
+    let renewed = late.session.acquire(KEY).renewed().await.unwrap();
+    late.revoke().await;
+    assert_eq!(renewed.standing(), Standing::Safe);
+    late.rig.clock.advance(TTL / 3);
+    assert_eq!(renewed.standing(), Standing::Lost(Loss::Stale));
+    assert_eq!(late.rig.clock.armed(), 0);
+}

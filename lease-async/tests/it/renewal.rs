@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lease_async::{
-    Authority, Events, LeaseGuard, Leases, ManualClock, Memory, Moment, Reply, Session,
-    SessionHolder, Standing, SystemClock,
+    Authority, Events, LeaseGuard, LeasePolicy, Leases, ManualClock, Memory, Moment, Reply,
+    Session, SessionHolder, Standing, SystemClock,
 };
 use lease_core::{Call, Clock as _};
 
@@ -108,4 +108,26 @@ async fn a_renewed_lease_leaves_no_alarm_behind() {
     drop(guard);
     assert_eq!(rig.clock.armed(), 0);
     rig.assert_empty();
+}
+
+#[tokio::test]
+async fn a_lease_that_is_kept_is_not_renewed_once_its_guards_have_gone() {
+    let mut rig = Rig::still();
+    let session = rig.connect("a");
+    session.acquire(KEY).renewed().await.unwrap().keep();
+    rig.receipts();
+    rig.clock.advance(TTL / 3);
+    assert_eq!(rig.codes(), []);
+    assert_eq!(rig.clock.armed(), 0);
+}
+
+#[tokio::test]
+async fn a_lease_without_a_fixed_term_is_not_renewed() {
+    let clock = ManualClock::new(Moment::from_millis(T0));
+    let rig = Rig::over(clock, |memory| {
+        Leases::with_policy(memory, LeasePolicy::process_bound()).unwrap()
+    });
+    let session = rig.connect("a");
+    let _guard = session.acquire(KEY).renewed().await.unwrap();
+    assert_eq!(rig.clock.armed(), 0);
 }
