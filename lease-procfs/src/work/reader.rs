@@ -471,16 +471,28 @@ impl<'a> Reader<'a> {
         if !self.has_more_threads(visited) {
             return Ok(());
         }
-        let pid = visited.pid;
-        let (list, threads) = match self.other_threads(visited) {
-            Ok(found) => found,
-            Err(errno) => return refused(errno).map(|_seen| ()),
-        };
+        match self.other_threads(visited) {
+            Ok((list, threads)) => self.of_those_apart(visited.pid, visited.pid, &list, threads),
+            Err(errno) => refused(errno).map(|_seen| ()),
+        }
+    }
+
+    /// Reads those of the threads that have another directory or other descriptors than the one that was read.
+    fn of_those_apart(
+        &mut self,
+        pid: Pid,
+        read: Pid,
+        list: &OwnedFd,
+        threads: impl IntoIterator<Item = Pid>,
+    ) -> Result<(), ScanError> {
         let mut shared = None;
         for thread in threads {
-            let compared = self.kin.as_ref().and_then(|kin| kin.are_apart(pid, thread));
+            let compared = self
+                .kin
+                .as_ref()
+                .and_then(|kin| kin.are_apart(read, thread));
             let is_apart = compared.unwrap_or_else(|| {
-                let shared = shared.get_or_insert_with(|| self.outline(list.as_fd(), pid));
+                let shared = shared.get_or_insert_with(|| self.outline(list.as_fd(), read));
                 *shared != self.outline(list.as_fd(), thread)
             });
             if is_apart {
@@ -507,22 +519,29 @@ impl<'a> Reader<'a> {
         (directory, descriptors.ok().map(|found| found.st_size))
     }
 
-    /// Reads through another thread, for a leader that exited shows nothing of what the process uses.
+    /// Reads through another thread, for a leader that exited shows nothing of what the process uses, and then
+    /// those that differ from that one.
     fn of_a_thread(&mut self, visited: &Visited, wanted: Wanted) -> Result<(), ScanError> {
         let pid = visited.pid;
-        let threads = match self.other_threads(visited) {
-            Ok((_list, threads)) => threads,
+        let (list, threads) = match self.other_threads(visited) {
+            Ok(found) => found,
             Err(errno) => {
                 let seen = refused(errno)?;
                 return self.noted(pid, seen).map(|_seen| ());
             }
         };
-        for thread in threads {
+        let mut threads = threads.into_iter();
+        while let Some(thread) = threads.next() {
             self.space = None;
-            let thread = self.open(pid, Some(thread))?;
-            let seen = self.read(&thread, wanted)?;
+            let opened = self.open(pid, Some(thread))?;
+            let seen = self.read(&opened, wanted)?;
             if matches!(seen, Seen::Whole | Seen::Partly) {
-                return self.noted(pid, seen).map(|_seen| ());
+                self.noted(pid, seen)?;
+                // All threads have one memory.
+                if wanted == Wanted::Maps {
+                    return Ok(());
+                }
+                return self.of_those_apart(pid, thread, &list, threads);
             }
         }
         Ok(())

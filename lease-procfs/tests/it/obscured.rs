@@ -127,6 +127,31 @@ fn a_thread_with_a_directory_or_descriptors_of_its_own_uses_the_path() {
 
 // B34
 #[test]
+fn a_thread_with_a_directory_of_its_own_uses_the_path_after_its_leader_thread_exited() {
+    let place = Place::new("apart-leaderless");
+    let target = place.path().to_owned();
+    let inside = leaderless(move || {
+        // It is read in the place of its leader, and shows nothing.
+        let _first = std::thread::spawn(sys::wait_for_ever);
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            sys::unshare_thread(UnshareFlags::FS).unwrap();
+            std::env::set_current_dir(&target).unwrap();
+            ready.send(()).unwrap();
+            sys::wait_for_ever();
+        });
+        is_ready.recv().unwrap();
+    });
+    is_told(
+        place.path(),
+        &format!("occupied: path_in_use {} (cwd)", inside.pid),
+    );
+    drop(inside);
+    is_told(place.path(), "dead: no_such_process");
+}
+
+// B34
+#[test]
 fn a_thread_with_other_descriptors_uses_the_path_although_it_has_as_many() {
     let name = "obscured::a_thread_with_other_descriptors_uses_the_path_although_it_has_as_many";
     let link = fs::read_link("/proc/self/ns/pid").unwrap();
