@@ -306,12 +306,15 @@ mod legacy {
             i64::from(hold.granted().reaped.as_ref().unwrap().pid.get()),
             pid
         );
-        assert_eq!(cause(&hold), Some(AdoptionCause::Reaped));
+        let adopted = hold.granted().adopted.unwrap();
+        assert_eq!(adopted.cause, AdoptionCause::Reaped);
+        assert_eq!(adopted.new, fs::metadata(place.record()).map(|it| it.ino()).ok());
         other.order(&format!("acquire {}", BOUND.as_millis()));
         hold.release().unwrap();
         assert_eq!(other.answer(), "granted depth=1");
         assert_eq!(other.does("release"), "Some(Ok(Lock))");
         let hold = now(&lock).unwrap();
+        assert_eq!(cause(&hold), None, "it is ours already");
         assert!(hold.granted().reaped.is_none());
         assert_eq!(fs::metadata(place.record()).unwrap().len(), 1_024);
     }
