@@ -308,7 +308,10 @@ mod legacy {
         );
         let adopted = hold.granted().adopted.unwrap();
         assert_eq!(adopted.cause, AdoptionCause::Reaped);
-        assert_eq!(adopted.new, fs::metadata(place.record()).map(|it| it.ino()).ok());
+        assert_eq!(
+            adopted.new,
+            fs::metadata(place.record()).map(|it| it.ino()).ok()
+        );
         other.order(&format!("acquire {}", BOUND.as_millis()));
         hold.release().unwrap();
         assert_eq!(other.answer(), "granted depth=1");

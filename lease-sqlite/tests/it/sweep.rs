@@ -187,11 +187,15 @@ fn a_record_that_cannot_be_removed_stays_and_the_lock_is_free() {
 
     let place = Place::new();
     let lock = bare(&place);
-    fs::write(place.record(), record("\"protocol\":2,", dead_pid())).unwrap();
+    let dead = record("\"protocol\":2,", dead_pid());
+    let mut other = Writer::start(&place);
     for (number, expected) in [(1, Swept::Failed(1)), (2, Swept::AlreadyGone)] {
+        fs::write(place.record(), &dead).unwrap();
         lock.inject(FaultPoint::Remove, number);
         assert_eq!(lock.sweep(), expected);
-        assert_eq!(Writer::start(&place).does("check"), "None");
+        assert_eq!(fs::read_to_string(place.record()).unwrap(), dead);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        assert_eq!(other.does("release"), "Some(Ok(Lock))");
     }
     now(&lock).unwrap().check().unwrap();
 }
