@@ -12,7 +12,7 @@ use crate::id::{Pid, Sameness, StartTicks};
 use crate::identity::ProcessIdentity;
 use crate::limits::SHOWN_BLOCKERS;
 use crate::probe::ProcLiveness;
-use crate::work::{Exclusion, Pass};
+use crate::work::{Exclusion, Pass, ScanError};
 
 /// What a check is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -239,7 +239,8 @@ fn is_older(started: Option<StartTicks>, than: Option<StartTicks>) -> bool {
     }
 }
 
-/// Looks at the declared holders and their groups, and then at who uses the place.
+/// Looks at the declared holders and their groups, and then at who uses the place, also where the links in its
+/// path lead now. A path that cannot be followed is doubt.
 ///
 /// Managed references are not looked at: whoever manages them adds them. Processes that could not
 /// be looked into are doubts where `liveness` [requires full
@@ -278,7 +279,18 @@ impl Seen {
         place: &TargetPath,
         excluded: &Exclusion,
     ) {
-        let Ok(occupants) = pass.users_of(place, excluded) else {
+        // Processes are seen under the resolved path. The one that was given may be a link by now.
+        let resolved = TargetPath::resolve(place.as_path()).ok();
+        let found = resolved.map(|resolved| {
+            let mut found = pass.users_of(&resolved, excluded)?;
+            if resolved != *place {
+                found.users.extend(pass.users_of(place, excluded)?.users);
+                found.users.sort_by_key(|user| user.pid);
+                found.users.dedup_by_key(|user| user.pid);
+            }
+            Ok::<_, ScanError>(found)
+        });
+        let Some(Ok(occupants)) = found else {
             self.scan_doubts = self.scan_doubts.saturating_add(1);
             return;
         };

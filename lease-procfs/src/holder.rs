@@ -286,6 +286,8 @@ impl TargetPath {
         if path.components().any(|part| part == Component::ParentDir) {
             return Err(TargetPathError::NotResolved);
         }
+        // As the kernel writes it: without empty parts and those that stay where they are.
+        let path: PathBuf = path.components().collect();
         Ok(Self(Arc::from(path)))
     }
 

@@ -43,7 +43,17 @@ impl Place {
         purpose: Purpose,
         declared: &[ProcessHolder],
     ) -> Result<Clear, RuntimeOccupied> {
-        let place = TargetPath::new(&self.0).unwrap();
+        self.check_as(&self.0, purpose, declared)
+    }
+
+    /// Checks it by another of its names.
+    fn check_as(
+        &self,
+        name: &Path,
+        purpose: Purpose,
+        declared: &[ProcessHolder],
+    ) -> Result<Clear, RuntimeOccupied> {
+        let place = TargetPath::new(name).unwrap();
         let liveness = ProcLiveness::system();
         let seen = observe(
             &liveness,
@@ -205,4 +215,31 @@ fn a_scan_that_fails_or_sees_too_little_is_doubt_where_that_counts() {
         assert!(seen(&ProcLiveness::system().require_full_visibility()).scan_doubts > 0);
     });
     assert!(other.reap());
+}
+
+// B42
+#[test]
+fn a_place_is_not_clear_under_whatever_name_it_is_asked_about() {
+    let place = Place::new("names");
+    let links = Place::new("links");
+    let link = links.0.join("work");
+    std::os::unix::fs::symlink(&place.0, &link).unwrap();
+    let worker = place.worker();
+    let doubled = place.0.to_str().unwrap().replace('/', "//");
+    let names = [link.clone(), PathBuf::from(doubled), place.0.join("./.")];
+    for name in &names {
+        let blocked = place.check_as(name, Purpose::Allocation, &[]).unwrap_err();
+        let pids: Vec<_> = blocked.blockers.iter().map(|blocker| blocker.pid).collect();
+        assert_eq!(pids, [Some(worker.pid())], "{}", name.display());
+    }
+    drop(worker);
+    for name in &names {
+        assert!(place.check_as(name, Purpose::Allocation, &[]).is_ok());
+    }
+    // Where it leads nobody can say.
+    fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink(&link, &link).unwrap();
+    let blocked = place.check_as(&link, Purpose::Allocation, &[]).unwrap_err();
+    assert_eq!(blocked.blockers.len(), 1);
+    assert_eq!(blocked.blockers[0].pid, None);
 }

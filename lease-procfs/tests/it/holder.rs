@@ -135,6 +135,18 @@ fn target_is_an_absolute_path_of_any_bytes() {
     assert_eq!(path.as_path().to_str(), Some("/a b/\n"));
 }
 
+// B42
+#[test]
+fn equal_targets_are_written_in_one_way() {
+    for text in ["/a/b", "/a//b", "//a/./b", "/a/b/", "/a/b/.", "/a/b//"] {
+        let path = TargetPath::new(text).unwrap();
+        assert_eq!(path.as_path().to_str(), Some("/a/b"), "{text}");
+    }
+    for text in ["/", "//", "/."] {
+        assert_eq!(TargetPath::new(text).unwrap().as_path().to_str(), Some("/"));
+    }
+}
+
 #[test]
 fn holder_is_a_process_that_shows_its_labels() {
     assert_eq!(ProcessHolder::KIND, "process");
