@@ -85,6 +85,12 @@ impl<T: Sitter> Rooms<T> {
         self.seats().count()
     }
 
+    /// How many rooms have a name.
+    #[cfg(test)]
+    pub(crate) fn named(&self) -> usize {
+        self.by_key.len()
+    }
+
     /// How many requests are on their way.
     pub(crate) fn requests(&self) -> usize {
         self.rooms.iter().map(|room| room.requests).sum()

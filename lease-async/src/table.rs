@@ -424,6 +424,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn nothing_is_kept_of_resources_that_one_after_another_was_held() {
+        let leases = Leases::new(Memory::new().unwrap()).unwrap();
+        let session = leases.connect("a").unwrap();
+        let stays = session.acquire("stays").await.unwrap();
+        for resource in 0..100 {
+            drop(session.acquire(format!("docs/{resource}")).await.unwrap());
+        }
+        let named = stays.hold().front().table.state().order.rooms.named();
+        assert!(named <= 4, "{named}");
+    }
+
+    #[tokio::test]
     async fn nothing_is_kept_of_a_session_that_goes_during_a_release() {
         let leases = Leases::new(Memory::new().unwrap()).unwrap();
         let session = leases.connect("a").unwrap();

@@ -443,3 +443,35 @@ impl<H: Holder> State<H> {
         self.disarm(rung);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lease_core::Generation;
+
+    use super::{Unclaimed, UnclaimedLeases};
+
+    #[test]
+    fn an_unclaimed_lease_is_found_until_it_is_removed_and_nothing_is_left() {
+        let generation = |n| Generation::new(n).unwrap();
+        for backwards in [false, true] {
+            let mut leases = UnclaimedLeases::default();
+            for grants in 1..=200 {
+                let shared = false;
+                let unclaimed = Unclaimed { grants, shared };
+                leases.insert(generation(u64::try_from(grants).unwrap()), unclaimed);
+            }
+            let mut order: Vec<u64> = (1..=200).collect();
+            if backwards {
+                order.reverse();
+            }
+            for n in order {
+                let found = leases.get_mut(generation(n)).map(|lease| lease.grants);
+                assert_eq!(found, usize::try_from(n).ok());
+                leases.remove(generation(n));
+                assert!(leases.get_mut(generation(n)).is_none());
+            }
+            assert!(leases.first.is_none());
+            assert_eq!((leases.others.len(), leases.others.capacity()), (0, 0));
+        }
+    }
+}

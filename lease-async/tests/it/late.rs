@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_async::{
-    Authority, Event, EventSource, Events, LeaseError, LeaseGuard, Leases, Loss, ManualClock,
-    Memory, Moment, Reply, Session, SessionHolder, Standing,
+    Authority, Event, EventSource, Events, LeaseError, LeaseGuard, LeasePolicy, Leases, Loss,
+    ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing,
 };
 use lease_core::{Action, Call, Clock as _, Code, Detail, Receipt, Receipts, ResourceKey, Wait};
 
+use crate::loss::early;
 use crate::passing_on::passes_on;
 use crate::rig::{KEY, Rig, T0, TTL, ask, poll};
 
@@ -69,6 +70,10 @@ impl Late {
     }
 
     async fn over(silence: Option<Arc<EventSource<SessionHolder>>>) -> Self {
+        Self::under(LeasePolicy::session_ttl(TTL).unwrap(), silence).await
+    }
+
+    async fn under(policy: LeasePolicy, silence: Option<Arc<EventSource<SessionHolder>>>) -> Self {
         let held_up = Arc::<AtomicBool>::default();
         let theirs = Arc::clone(&held_up);
         let clock = ManualClock::new(Moment::from_millis(T0));
@@ -79,7 +84,7 @@ impl Late {
                 held_up,
                 silence,
             };
-            Leases::new(far).unwrap()
+            Leases::with_policy(far, policy).unwrap()
         });
         let session = rig.connect("a");
         let guard = ask(&session).await.unwrap();
@@ -294,4 +299,21 @@ async fn a_renewal_that_finds_its_lease_ended_is_the_last_one() {
     late.rig.clock.advance(TTL / 3);
     assert_eq!(renewed.standing(), Standing::Lost(Loss::Stale));
     assert_eq!(late.rig.clock.armed(), 0);
+}
+
+#[tokio::test]
+async fn a_lease_that_is_taken_up_again_while_an_end_is_on_its_way_outlives_its_guard() {
+    let late = Late::under(early(), None).await;
+    let operation = late.guard.begin().await.unwrap();
+    let mut end = pin!(operation.end());
+    late.held_up.store(true, Ordering::SeqCst);
+    assert!(poll(end.as_mut()).is_pending());
+    late.held_up.store(false, Ordering::SeqCst);
+    late.rig.clock.advance(TTL * 9 / 10 + MS);
+    assert_eq!(late.guard.standing(), Standing::Lost(Loss::Expired));
+    let again = ask(&late.session).await.unwrap();
+    assert_eq!(again.token(), late.guard.token());
+    // As far as is known here the operation may still do something.
+    drop(again);
+    assert_eq!(late.rig.memory.held(), 1);
 }

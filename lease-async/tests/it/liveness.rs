@@ -330,3 +330,29 @@ async fn a_class_that_panics_hides_no_loss() {
     assert_eq!(next.token().generation.get(), 2);
     assert_eq!(held.standing(), Standing::Lost(Loss::Proven));
 }
+
+#[tokio::test]
+async fn who_waits_is_served_by_what_somebody_else_has_observed() {
+    let mut observer = MockObserver::new();
+    let asked = Arc::new(Mutex::new(None));
+    let theirs = Arc::clone(&asked);
+    observer.expect_observe().returning(move |question| {
+        *theirs.lock().unwrap() = Some(question.clone());
+        Verdict::Alive(seen("runs"))
+    });
+    let (_clock, memory, leases) = open(Memory::builder().async_liveness(observer));
+    let (holder, other) = pair(&leases);
+    let held = ask(&holder).await.unwrap();
+    let request = other.acquire(KEY).forever().into_future();
+    let request = tokio::spawn(request);
+    while memory.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let question = asked.lock().unwrap().clone().unwrap();
+    memory.observed(&[question.answer(Verdict::Alive(seen("runs")))]);
+    assert_eq!(memory.waiting(), 1);
+    memory.observed(&[question.answer(Verdict::Dead(seen("exited")))]);
+    let next = timeout(SOON, request).await.unwrap().unwrap().unwrap();
+    assert_eq!(next.token().generation.get(), 2);
+    assert_eq!(held.standing(), Standing::Lost(Loss::Proven));
+}

@@ -230,20 +230,25 @@ async fn a_writer_behind_a_dead_connection_loses_its_lease_by_idle_term_only() {
 }
 
 /// Holders stop a tenth of the term before others are let in.
-fn stops_early() -> Rig<ManualClock> {
+pub(crate) fn early() -> LeasePolicy {
     let ends_on = Proofs {
         disconnect: true,
         ..Proofs::default()
     };
-    let policy = PolicyBuilder::new()
+    PolicyBuilder::new()
         .term(Term::Fixed(TTL))
         .on_expiry(OnExpiry::EndIfIdle)
         .ends_on(ends_on)
         .self_stop_margin(TTL / 10)
         .build()
-        .unwrap();
+        .unwrap()
+}
+
+fn stops_early() -> Rig<ManualClock> {
     let clock = ManualClock::new(Moment::from_millis(T0));
-    Rig::over(clock, |memory| Leases::with_policy(memory, policy).unwrap())
+    Rig::over(clock, |memory| {
+        Leases::with_policy(memory, early()).unwrap()
+    })
 }
 
 #[tokio::test]

@@ -29,6 +29,7 @@ async fn waiters_that_are_gone_stand_in_nobodys_way() {
     drop(unpolled);
     drop(polled);
     assert_eq!(rig.memory.waiting(), 1);
+    assert_eq!(rig.memory.footprint().1, 1);
     drop(held);
     let last = last.await.unwrap();
     assert_eq!(generation(&last), 2);

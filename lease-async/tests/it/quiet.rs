@@ -1,9 +1,13 @@
 //! An authority to which nobody listens but the front: it spares receipts, and no loss is missed.
 
-use lease_async::{Authority as _, Leases, Loss, ManualClock, Memory, Moment, Outcome, Standing};
-use lease_core::{Action, At, By, Call, Code, Disposition, ResourceKey, SessionHolder, Wait};
+use core::pin::pin;
 
-use crate::rig::{KEY, Rig, T0, TTL, ask, generation};
+use lease_async::{Authority as _, Leases, Loss, ManualClock, Memory, Moment, Outcome, Standing};
+use lease_core::{
+    Action, At, By, Call, Clock as _, Code, Disposition, ResourceKey, SessionHolder, Wait,
+};
+
+use crate::rig::{KEY, Rig, T0, TTL, ask, generation, poll};
 
 struct Quiet {
     clock: ManualClock,
@@ -119,4 +123,22 @@ async fn whoever_begins_to_listen_sees_everything_from_then_on() {
             (Code::Released, 2),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_lease_that_is_handed_over_has_its_whole_term_though_nobody_listens() {
+    let quiet = quiet();
+    let (session, other) = (
+        quiet.leases.connect("a").unwrap(),
+        quiet.leases.connect("b").unwrap(),
+    );
+    let guard = ask(&session).await.unwrap();
+    let mut next = pin!(other.acquire(KEY).forever().into_future());
+    assert!(poll(next.as_mut()).is_pending());
+    quiet.clock.advance(TTL / 2);
+    drop(guard);
+    let next = next.await.unwrap();
+    let list = quiet.memory.list();
+    assert_eq!(list[0].token, next.token());
+    assert_eq!(list[0].touched, quiet.clock.now());
 }

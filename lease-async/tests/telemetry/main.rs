@@ -6,6 +6,8 @@ mod collector;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod contract;
+#[cfg(test)]
+mod counts;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod everything;

@@ -1,0 +1,117 @@
+//! What is measured adds up with what happened.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lease_async::{Leases, ManualClock, Memory, Metrics, Moment};
+use opentelemetry::metrics::MeterProvider as _;
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
+use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How much of it there is: the level, the number, or how often and how long together.
+fn amount(metric: &Metric) -> (u64, f64) {
+    match metric.data() {
+        AggregatedMetrics::F64(MetricData::Histogram(data)) => {
+            data.data_points().fold((0, 0.0), |all, one| {
+                (all.0 + one.count(), all.1 + one.sum())
+            })
+        }
+        AggregatedMetrics::U64(MetricData::Sum(data)) => {
+            (data.data_points().map(|one| one.value()).sum(), 0.0)
+        }
+        AggregatedMetrics::I64(MetricData::Sum(data)) => {
+            let level: i64 = data.data_points().map(|one| one.value()).sum();
+            (u64::try_from(level).unwrap(), 0.0)
+        }
+        other => panic!("{} is {other:?}", metric.name()),
+    }
+}
+
+struct Meters {
+    provider: SdkMeterProvider,
+    exporter: InMemoryMetricExporter,
+}
+
+impl Meters {
+    fn new() -> Self {
+        let exporter = InMemoryMetricExporter::default();
+        let reader = PeriodicReader::builder(exporter.clone()).build();
+        let provider = SdkMeterProvider::builder().with_reader(reader).build();
+        Self { provider, exporter }
+    }
+
+    #[track_caller]
+    fn assert(&self, expected: &[(&str, u64, f64)]) {
+        self.provider.force_flush().unwrap();
+        let told = self.exporter.get_finished_metrics().unwrap();
+        let last = told.last().unwrap().scope_metrics();
+        let metrics = last.flat_map(|scope| scope.metrics());
+        let told: BTreeMap<_, _> = metrics
+            .map(|metric| (metric.name().to_owned(), amount(metric)))
+            .collect();
+        for (name, number, seconds) in expected {
+            let name = format!("writer_lease.{name}");
+            let (count, sum) = told.get(&name).copied().unwrap_or_default();
+            assert_eq!(count, *number, "{name} of {told:?}");
+            assert!((sum - seconds).abs() < 1e-6, "{name} of {told:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn levels_return_to_zero_and_each_lease_and_request_is_measured_once() {
+    let meters = Meters::new();
+    let clock = ManualClock::new(Moment::from_millis(1_000_000));
+    let memory = Memory::builder().clock(clock.clone()).build().unwrap();
+    let metrics = Metrics::new(&meters.provider.meter("counts"));
+    let leases = Leases::new(memory).unwrap().with_metrics(metrics);
+    let (first, second) = (leases.connect("a").unwrap(), leases.connect("b").unwrap());
+
+    let held = first.acquire("docs").await.unwrap();
+    let again = first.acquire("docs").await.unwrap();
+    // A request that may not wait does not count as one that does.
+    second.acquire("docs").await.unwrap_err();
+    meters.assert(&[
+        ("active", 1, 0.0),
+        ("waiting", 0, 0.0),
+        ("acquire.duration", 3, 0.0),
+        ("decisions", 3, 0.0),
+        ("hold.duration", 0, 0.0),
+    ]);
+
+    let mut context = Context::from_waker(Waker::noop());
+    let mut waits = pin!(second.acquire("docs").forever().into_future());
+    let mut leaves = Box::pin(second.acquire("docs").forever().into_future());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    assert!(leaves.as_mut().poll(&mut context).is_pending());
+    clock.advance(SECOND);
+    meters.assert(&[("waiting", 2, 0.0), ("acquire.duration", 3, 0.0)]);
+    drop(leaves);
+    meters.assert(&[("waiting", 1, 0.0), ("acquire.duration", 4, 1.0)]);
+
+    clock.advance(SECOND);
+    drop((held, again));
+    let Poll::Ready(Ok(next)) = waits.as_mut().poll(&mut context) else {
+        panic!("it is free")
+    };
+    meters.assert(&[
+        ("active", 1, 0.0),
+        ("waiting", 0, 0.0),
+        ("acquire.duration", 5, 3.0),
+        ("hold.duration", 1, 2.0),
+    ]);
+    clock.advance(SECOND);
+    drop(second);
+    meters.assert(&[("active", 0, 0.0), ("hold.duration", 2, 3.0)]);
+    drop(next);
+    meters.assert(&[
+        ("active", 0, 0.0),
+        ("waiting", 0, 0.0),
+        ("hold.duration", 2, 3.0),
+        ("acquire.duration", 5, 3.0),
+    ]);
+}
