@@ -446,9 +446,37 @@ impl<H: Holder> State<H> {
 
 #[cfg(test)]
 mod tests {
+    use core::pin::pin;
+    use core::task::{Context, Waker};
+
     use lease_core::Generation;
 
     use super::{Unclaimed, UnclaimedLeases};
+    use crate::{Leases, Memory};
+
+    #[tokio::test]
+    async fn nothing_is_kept_of_a_grant_once_it_was_received_or_given_back() {
+        for receives in [true, false] {
+            let memory = Memory::new().unwrap();
+            let leases = Leases::new(memory.clone()).unwrap();
+            let (first, next) = (leases.connect("a").unwrap(), leases.connect("b").unwrap());
+            let held = first.acquire("docs").await.unwrap();
+            let mut waits = Box::pin(next.acquire("docs").forever().into_future());
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(pin!(&mut waits).poll(&mut context).is_pending());
+            drop(held);
+            assert!(memory.inner.state().unclaimed.first.is_some());
+            let guard = if receives {
+                Some(waits.await.unwrap())
+            } else {
+                drop(waits);
+                None
+            };
+            assert!(memory.inner.state().unclaimed.first.is_none());
+            assert_eq!(memory.held(), usize::from(receives));
+            drop(guard);
+        }
+    }
 
     #[test]
     fn an_unclaimed_lease_is_found_until_it_is_removed_and_nothing_is_left() {
