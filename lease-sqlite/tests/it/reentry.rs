@@ -148,3 +148,31 @@ fn a_hold_that_moved_is_still_one_of_the_thread_that_took_it() {
     assert!(now(&lock).is_err(), "a lane of its own is nobody's");
     hold.release().unwrap();
 }
+
+#[cfg(feature = "legacy-v1")]
+#[test]
+fn an_entry_tells_nothing_of_what_the_first_one_met() {
+    let place = Place::new();
+    let (lock, timing) = place.timed();
+    now(&lock).unwrap().release().unwrap();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    let (record, mutex) = (place.record(), place.mutex());
+    timing.at(30, move || {
+        assert_eq!(other.does("release"), "Some(Ok(Lock))");
+        std::fs::remove_file(&mutex).unwrap();
+        std::fs::remove_file(&record).unwrap();
+        // A dead claim of protocol 1: nobody has such a number.
+        std::fs::write(&record, "{\"pid\":4194303,\"created_at_ms\":5}").unwrap();
+    });
+    let hold = lock.acquire(within(BOUND)).unwrap();
+    let first = hold.granted();
+    assert!(first.contended && !first.waited.is_zero() && first.reopened == 1);
+    assert!(first.adopted.is_some() && first.reaped.is_some());
+    for entry in [hold.again().unwrap(), now(&lock).unwrap()] {
+        let next = entry.granted();
+        assert_eq!((next.token, next.depth > 1), (first.token, true));
+        assert!(!next.contended && next.waited.is_zero() && next.reopened == 0);
+        assert!(next.adopted.is_none() && next.reaped.is_none());
+    }
+}
