@@ -425,3 +425,16 @@ async fn a_request_whose_twin_is_dropped_after_both_were_served_has_the_lease() 
         rig.assert_empty();
     }
 }
+
+#[tokio::test]
+async fn who_waits_is_served_at_the_end_of_a_term_however_many_others_end_then() {
+    let rig = Rig::still();
+    let (holder, other) = (rig.connect("a"), rig.connect("b"));
+    for key in 0..500 {
+        holder.acquire(format!("{key}")).await.unwrap().keep();
+    }
+    let mut waits = pin!(other.acquire("499").forever().into_future());
+    assert!(poll(waits.as_mut()).is_pending());
+    rig.clock.advance(TTL + Duration::from_millis(1));
+    assert!(poll(waits.as_mut()).is_ready());
+}

@@ -1,13 +1,15 @@
 //! An authority to which nobody listens but the front: it spares receipts, and no loss is missed.
 
 use core::pin::pin;
+use core::task::{Context, Poll, Waker};
+use std::sync::Arc;
 
 use lease_async::{Authority as _, Leases, Loss, ManualClock, Memory, Moment, Outcome, Standing};
 use lease_core::{
     Action, At, By, Call, Clock as _, Code, Disposition, ResourceKey, SessionHolder, Wait,
 };
 
-use crate::rig::{KEY, Rig, T0, TTL, ask, generation, poll};
+use crate::rig::{Counts, KEY, Rig, T0, TTL, ask, generation, poll};
 
 struct Quiet {
     clock: ManualClock,
@@ -141,4 +143,22 @@ async fn a_lease_that_is_handed_over_has_its_whole_term_though_nobody_listens() 
     let list = quiet.memory.list();
     assert_eq!(list[0].token, next.token());
     assert_eq!(list[0].touched, quiet.clock.now());
+}
+
+#[tokio::test]
+async fn a_shutdown_hears_of_the_last_release_though_nobody_listens() {
+    let quiet = quiet();
+    let session = quiet.leases.connect("a").unwrap();
+    let guard = ask(&session).await.unwrap();
+    let mut shut = quiet.memory.shutdown(TTL * 2);
+    let counts = Arc::new(Counts::default());
+    let waker = Waker::from(Arc::clone(&counts));
+    let mut context = Context::from_waker(&waker);
+    assert!(shut.as_mut().poll(&mut context).is_pending());
+    drop(guard);
+    assert!(counts.get() > 0);
+    let Poll::Ready(report) = shut.as_mut().poll(&mut context) else {
+        panic!("nothing is held")
+    };
+    assert_eq!(report.held, 0);
 }
