@@ -69,9 +69,12 @@ fn features(arguments: &[OsString]) -> &'static str {
     }
 }
 
+/// Whether no real scenario is run: it is the other suite, or the help that is asked for.
 fn is_sim_only(arguments: &[OsString]) -> bool {
-    let pairs = arguments.windows(2);
-    pairs.into_iter().any(|pair| pair == ["--suite", "sim"])
+    let mut words = arguments.iter();
+    let mut pairs = arguments.windows(2);
+    words.any(|word| word == "--suite=sim" || word == "--help" || word == "-h")
+        || pairs.any(|pair| pair == ["--suite", "sim"])
 }
 
 /// A program that a signal ended has no code: that is a failure.
@@ -97,7 +100,13 @@ mod tests {
     fn the_model_checker_is_built_in_only_where_it_is_asked_for() {
         let features =
             |words: &[&str]| features(&words.iter().map(OsString::from).collect::<Vec<_>>());
-        assert_eq!(features(&["--suite", "sim"]), "");
+        for without_sqlite in [
+            ["--suite", "sim"],
+            ["--seed=1", "--suite=sim"],
+            ["-h", "--help"],
+        ] {
+            assert_eq!(features(&without_sqlite), "");
+        }
         assert_eq!(features(&["--suite", "real"]), "sqlite");
         assert_eq!(features(&[]), "sqlite");
         assert_eq!(features(&["--json", "file", "--model"]), "model");
