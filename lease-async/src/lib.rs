@@ -34,6 +34,26 @@
 //! An unfenced resource is not protected from a writer that does not look: pass [`LeaseGuard::token`] to
 //! a [`FenceGate`](lease_core::FenceGate) before the first read.
 //!
+//! A gate that is stored outlives an authority in memory, which is another one at each start. So whoever owns
+//! the resource lets the new one succeed, or the gate turns every token away:
+//!
+//! ```
+//! use lease_async::{Leases, Memory};
+//! use lease_core::FenceGate;
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! # let mut gate = FenceGate::new(); // the stored one
+//! # let before = Leases::new(Memory::new()?)?;
+//! # before.connect("ag-1")?.acquire("doc").await?.enter(&mut gate)?;
+//! let leases = Leases::new(Memory::new()?)?;
+//! gate.succeed(leases.authority().id())?;
+//! let session = leases.connect("ag-1")?;
+//! session.acquire("doc").await?.enter(&mut gate)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Features
 //!
 //! | feature | adds |
