@@ -180,6 +180,11 @@ fn what_is_told_is_what_the_contract_says() {
     let values = |key: &str| told.values[&format!("writer_lease.{key}")].clone();
     check_values(&values("outcome"), "Outcomes");
     check_values(&values("reason"), "Reasons");
+    // Numbers are those of what happened, and no others.
+    let numbers = |of: &[u64]| of.iter().map(u64::to_string).collect::<BTreeSet<_>>();
+    let generations: Vec<u64> = (1..=7).collect();
+    assert_eq!(values("generation"), numbers(&generations));
+    assert_eq!(values("incident.number"), numbers(&[1, 2]));
 }
 
 fn check_attributes(told: &Told) {

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use lease_async::lease_core::FenceGate;
 use lease_async::{Leases, ManualClock, Memory, Metrics, Moment};
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
@@ -114,4 +115,25 @@ async fn levels_return_to_zero_and_each_lease_and_request_is_measured_once() {
         ("hold.duration", 2, 3.0),
         ("acquire.duration", 5, 3.0),
     ]);
+}
+
+#[tokio::test]
+async fn what_is_refused_or_turned_away_is_counted() {
+    let meters = Meters::new();
+    let memory = Memory::new().unwrap();
+    let metrics = Metrics::new(&meters.provider.meter("counts"));
+    let leases = Leases::new(memory).unwrap().with_metrics(metrics);
+    let session = leases.connect("a").unwrap();
+    let held = session.acquire("docs").await.unwrap();
+    let operation = held.begin().await.unwrap();
+    let refused = held.release().await.unwrap_err();
+    meters.assert(&[("decisions", 2, 0.0), ("fenced_writes", 0, 0.0)]);
+    let mut gate = FenceGate::new();
+    operation.end().await.unwrap();
+    let old = refused.guard.token();
+    drop(refused);
+    let next = session.acquire("docs").await.unwrap();
+    next.enter(&mut gate).unwrap();
+    assert_ne!(next.token(), old);
+    meters.assert(&[("decisions", 4, 0.0), ("fenced_writes", 0, 0.0)]);
 }
