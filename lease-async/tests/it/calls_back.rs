@@ -444,6 +444,9 @@ fn a_subscriber_may_call_the_authority_while_a_holder_is_looked_at() {
             looks.recv_timeout(SOON).unwrap();
         }
         drop(request);
-        assert_eq!(memory.waiting(), 0);
+        // The keeper's thread may still be in the subscriber, which asks and gives up.
+        while memory.waiting() > 0 {
+            std::thread::yield_now();
+        }
     });
 }
