@@ -251,7 +251,10 @@ impl fmt::Display for Fenced {
                 write!(f, "token is older than generation {}", current.generation)
             }
             Self::OtherAuthority { current } => {
-                write!(f, "token is of another authority than {current}")
+                write!(
+                    f,
+                    "token is of an authority that has not succeeded {current}"
+                )
             }
             Self::Twice { current } => {
                 write!(

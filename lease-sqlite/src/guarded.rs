@@ -187,6 +187,20 @@ impl Guarded {
         self.prepare(sql)?.query(params, map)
     }
 
+    /// Runs one statement and returns its first row, or `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`GuardedStatement::query_row`].
+    pub fn query_row<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        map: impl FnOnce(&Row<'_>) -> Result<T, rusqlite::Error>,
+    ) -> Result<Option<T>, GuardError> {
+        self.prepare(sql)?.query_row(params, map)
+    }
+
     /// Runs statements one after the other; rows are thrown away. Each takes the lock by itself
     /// unless a transaction has it.
     ///
@@ -375,6 +389,26 @@ impl GuardedStatement<'_> {
         let writes = self.writes();
         self.guarded
             .run(writes, || self.statement.query_map(params, map)?.collect())
+    }
+
+    /// Runs it to its end and returns its first row, or `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`execute`](Self::execute), and what `map` returns.
+    pub fn query_row<T>(
+        &mut self,
+        params: impl Params,
+        map: impl FnOnce(&Row<'_>) -> Result<T, rusqlite::Error>,
+    ) -> Result<Option<T>, GuardError> {
+        let writes = self.writes();
+        self.guarded.run(writes, || {
+            let mut rows = self.statement.query(params)?;
+            let first = rows.next()?.map(map).transpose()?;
+            // A statement that is left half-way says nothing of a commit that fails.
+            while rows.next()?.is_some() {}
+            Ok(first)
+        })
     }
 
     /// Asked anew at each run: SQLite prepares a statement again when the schema has changed.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lease_sqlite::rusqlite::{Connection, ffi};
 use lease_sqlite::{GuardError, Guarded, Happening, LockOptions, OpenError};
 
-use crate::rig::{Place, now};
+use crate::rig::{Place, Writer, now};
 
 fn plain(place: &Place) -> Connection {
     let connection = Connection::open(place.database()).unwrap();
@@ -136,4 +136,30 @@ fn an_observer_may_use_the_connection_of_which_it_hears() {
         "when it was taken, and when it was given back"
     );
     OWN.take();
+}
+
+#[test]
+fn one_row_is_asked_for_and_what_writes_for_it_is_done_whole_and_under_the_lock() {
+    let place = Place::new();
+    let guarded = LockOptions::new().guard(plain(&place)).unwrap();
+    guarded
+        .batch(
+            "PRAGMA foreign_keys = ON; CREATE TABLE t (x PRIMARY KEY);
+             CREATE TABLE u (x REFERENCES t (x) DEFERRABLE INITIALLY DEFERRED)",
+        )
+        .unwrap();
+    let one = |sql| guarded.query_row(sql, [], |row| row.get::<_, i64>(0));
+    assert_eq!(one("SELECT x FROM t").unwrap(), None);
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    let insert = "INSERT INTO t VALUES (1), (2) RETURNING x";
+    assert!(matches!(one(insert), Err(GuardError::Lock(_))));
+    assert_eq!(one("SELECT count(*) FROM t").unwrap(), Some(0));
+    assert_eq!(other.does("release"), "Some(Ok(Lock))");
+    assert_eq!(one(insert).unwrap(), Some(1));
+    assert_eq!(one("SELECT count(*) FROM t").unwrap(), Some(2));
+    // It fails at its end, after the row was there.
+    let dangling = one("INSERT INTO u VALUES (7) RETURNING x");
+    assert!(matches!(dangling, Err(GuardError::Database { .. })));
+    assert_eq!(one("SELECT count(*) FROM u").unwrap(), Some(0));
 }
