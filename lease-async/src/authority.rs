@@ -50,6 +50,9 @@ pub trait Authority: Send + Sync + 'static {
 
     /// Answers one call, at once or later.
     ///
+    /// A front end has no deadline of its own beside it: a request is answered when its [`Wait`] is over at the
+    /// latest, and an authority that cannot be asked says so by an error, and does not stay silent.
+    ///
     /// Dropping a pending reply is the cancel: a request that waits is withdrawn, and a grant that came in
     /// the meantime is given back.
     fn call(&self, call: Call<Self::Holder>) -> Reply<Self::Holder>;

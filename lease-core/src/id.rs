@@ -199,6 +199,13 @@ pub struct FencingToken {
     pub lease: LeaseId,
 }
 
+/// All three parts, for logs: `AUTHORITY/GENERATION/LEASE`.
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.authority, self.generation, self.lease)
+    }
+}
+
 /// Where a driver may find the cell at once.
 ///
 /// A hint: it is checked against the token, and [`Slot::NONE`] is always right.

@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use lease_core::{
-    At, AuthorityId, Code, Evidence, Generation, KeyError, LeaseId, Moment, NameError, OpId,
-    ResourceKey, Seq, SessionHolder, Slot, Verdict, limits,
+    At, AuthorityId, Code, Evidence, FencingToken, Generation, KeyError, LeaseId, Moment,
+    NameError, OpId, ResourceKey, Seq, SessionHolder, Slot, Verdict, limits,
 };
 use proptest::prelude::*;
 
@@ -329,6 +329,22 @@ fn generations_go_from_1_to_2_to_the_53_less_1_and_never_wrap() {
 }
 
 #[test]
+fn a_token_is_shown_in_one_word_with_all_its_parts() {
+    let token = FencingToken {
+        authority: AuthorityId::from_bytes([0xA1; 16]),
+        generation: generation(3),
+        lease: LeaseId::from_random([0x2B; 16]),
+    };
+    let parts = [
+        token.authority.to_string(),
+        "3".to_owned(),
+        token.lease.to_string(),
+    ];
+    assert_eq!(token.to_string(), parts.join("/"));
+    assert!(!token.to_string().contains(char::is_whitespace));
+}
+
+#[test]
 fn moments_saturate_instead_of_wrapping() {
     let tick = Duration::from_nanos(1);
     assert_eq!(Moment::MAX.after(tick), Moment::MAX);
@@ -365,7 +381,7 @@ fn a_slot_is_a_hint_or_none() {
     assert_eq!(Slot::NONE.get(), None);
     assert_eq!(Slot::new(0).get(), Some(0));
     assert_eq!(Slot::new(u32::MAX), Slot::NONE);
-    let token = lease_core::FencingToken {
+    let token = FencingToken {
         authority: AuthorityId::from_bytes([1; 16]),
         generation: generation(1),
         lease: LeaseId::from_bytes([1; 16]),
