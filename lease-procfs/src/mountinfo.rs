@@ -91,6 +91,10 @@ pub(crate) struct MountTable {
 
 #[derive(Clone, Debug)]
 struct MountedAt {
+    /// Its number, or nothing if that is none.
+    id: Option<u64>,
+    /// The number of the mount it is mounted on.
+    parent: Option<u64>,
     device: Vec<u8>,
     /// Which part of the file system is shown, and where: without a slash at the end.
     shown: Vec<u8>,
@@ -106,6 +110,8 @@ impl MountTable {
         let root = without_slash(root);
         let lines = mountinfo.split(|&byte| byte == b'\n');
         let each = lines.filter_map(Mount::parse).map(|mount| MountedAt {
+            id: number(mount.id),
+            parent: number(mount.parent),
             device: mount.device.to_vec(),
             shown: without_slash(
                 // What was mounted and then removed.
@@ -127,38 +133,138 @@ impl MountTable {
         self.root == without_slash(root)
     }
 
-    /// Returns the other names of `path`, a path in the table `own`, for processes of this table.
+    /// Returns the other names of a place for processes of this table.
     ///
-    /// Where only a part below the path is mounted, it is the name of that part. Paths here have no
-    /// slash at the end.
-    pub(crate) fn names(&self, own: &Self, path: &[u8]) -> Vec<Vec<u8>> {
-        let Some((device, place)) = own.place(path) else {
-            return Vec::new();
-        };
-        let name = |mount: &MountedAt| {
-            if mount.device != device {
+    /// Where only a part below the place is mounted, it is the name of that part. Also what is hidden by
+    /// another mount has a name: of whoever was there before.
+    pub(crate) fn names(&self, place: &Place) -> impl Iterator<Item = Vec<u8>> {
+        let Place { device, path } = place;
+        self.mounts.iter().filter_map(move |mount| {
+            if mount.device != *device {
                 return None;
             }
-            match (below(&mount.shown, &place), below(&place, &mount.shown)) {
+            match (below(&mount.shown, path), below(path, &mount.shown)) {
                 (Some(rest), _) => Some([&mount.point, rest].concat()),
                 (None, Some(_)) => Some(mount.point.clone()),
                 (None, None) => None,
             }
-        };
-        self.mounts.iter().filter_map(name).collect()
+        })
     }
 
-    /// Finds the file system of a path, and where in it the path lies.
-    fn place(&self, path: &[u8]) -> Option<(&[u8], Vec<u8>)> {
-        let covering = self
-            .mounts
-            .iter()
-            .filter(|mount| below(&mount.point, path).is_some());
-        // The last of those mounted at the same place covers the others.
-        let mount = covering.max_by_key(|mount| mount.point.len())?;
-        let rest = below(&mount.point, path)?;
-        Some((&mount.device, [&mount.shown, rest].concat()))
+    /// Finds where a path lies in which file system. Paths here have no slash at the end.
+    pub(crate) fn find(&self, path: &[u8]) -> Found {
+        if self.mounts.is_empty() {
+            return Found::NoTable;
+        }
+        let covers = |mount: &&MountedAt| below(&mount.point, path).is_some();
+        let covering: Vec<_> = self.mounts.iter().filter(covers).collect();
+        let place = |mount: &'_ MountedAt| {
+            let rest = below(&mount.point, path).unwrap_or_default();
+            Place {
+                device: mount.device.clone(),
+                path: [&mount.shown, rest].concat(),
+            }
+        };
+        let visible = self
+            .start(&covering)
+            .and_then(|start| start.walk(&covering));
+        match visible {
+            Some(mount) => Found::At(place(mount)),
+            None => Found::Untold(covering.into_iter().map(place).collect()),
+        }
     }
+
+    /// Finds where the walk to a path begins. Nothing if any of the mounts that cover the path does not
+    /// come from there.
+    fn start<'a>(&'a self, covering: &[&'a MountedAt]) -> Option<Step<'a>> {
+        let mut starts = covering.iter().map(|mount| lowest(mount, covering));
+        let first = starts.next()??;
+        let on = first.parent?;
+        let is_under_it = |mount: Option<&MountedAt>| mount.is_some_and(|it| it.parent == Some(on));
+        let is_listed = self.mounts.iter().any(|mount| mount.id == Some(on));
+        if !starts.all(is_under_it) || (is_listed && first.id != Some(on)) {
+            return None;
+        }
+        // If the root is a directory in a mount that is not in the table, whatever is mounted on that one
+        // stands beside each other, also what is mounted over the root.
+        let is_other = |mount: &MountedAt| mount.parent == Some(on) && mount.id != first.id;
+        let is_alone = first.id == Some(on) || !self.mounts.iter().any(is_other);
+        let root = Some(first).filter(|mount| mount.point.is_empty() && is_alone);
+        Some(Step {
+            id: root.map_or(Some(on), |root| root.id)?,
+            mount: root,
+        })
+    }
+}
+
+/// Follows the parents of a mount to the one that has none among those that cover a path. Nothing if they
+/// are a circle, or one has no number.
+fn lowest<'a>(mount: &'a MountedAt, covering: &[&'a MountedAt]) -> Option<&'a MountedAt> {
+    let mut lowest = mount;
+    for _step in covering {
+        let is_parent = |mount: &&&MountedAt| mount.id == lowest.parent;
+        let parent = covering.iter().find(is_parent);
+        match parent {
+            Some(parent) if parent.id != lowest.id => lowest = parent,
+            _ => return (lowest.id.is_some() && mount.id.is_some()).then_some(lowest),
+        }
+    }
+    None
+}
+
+/// A step of the walk to a path, as the kernel does it: from each mount into the first that is mounted on
+/// it. A mount point further below may lie in what that one hides.
+#[derive(Clone, Copy, Debug)]
+struct Step<'a> {
+    id: u64,
+    /// Nothing if the table does not name it.
+    mount: Option<&'a MountedAt>,
+}
+
+impl<'a> Step<'a> {
+    /// Returns the mount that shows the path which all these cover, if they tell.
+    fn walk(mut self, covering: &[&'a MountedAt]) -> Option<&'a MountedAt> {
+        // A step too many is a circle.
+        for _step in 0..=covering.len() {
+            // A path begins below what is mounted over the root.
+            let is_on_it = |mount: &&MountedAt| {
+                mount.parent == Some(self.id) && mount.id != mount.parent && !mount.point.is_empty()
+            };
+            let on_it = || covering.iter().copied().filter(is_on_it);
+            let Some(next) = on_it().min_by_key(|mount| mount.point.len()) else {
+                return self.mount;
+            };
+            let is_beside = |mount: &MountedAt| mount.point == next.point && mount.id != next.id;
+            let is_above = self
+                .mount
+                .is_some_and(|it| it.point.len() > next.point.len());
+            if is_above || on_it().any(is_beside) {
+                return None;
+            }
+            self = Self {
+                id: next.id?,
+                mount: Some(next),
+            };
+        }
+        None
+    }
+}
+
+/// A place in a file system.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    device: Vec<u8>,
+    path: Vec<u8>,
+}
+
+/// What a table tells of a path.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    /// Nothing, for there is none.
+    NoTable,
+    At(Place),
+    /// It does not tell which of these it is, if any.
+    Untold(Vec<Place>),
 }
 
 /// Returns what comes after `above` if `path` is it or lies below it, by whole segments.
@@ -167,11 +273,19 @@ fn below<'a>(above: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
     (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
 }
 
+fn number(field: &[u8]) -> Option<u64> {
+    str::from_utf8(field).ok()?.parse().ok()
+}
+
 fn without_slash(path: &[u8]) -> Vec<u8> {
     path.strip_suffix(b"/").unwrap_or(path).to_vec()
 }
 
 struct Mount<'a> {
+    /// Field 1: its number.
+    id: &'a [u8],
+    /// Field 2: the number of the mount it is mounted on.
+    parent: &'a [u8],
     /// Field 3: the device of the file system.
     device: &'a [u8],
     /// Field 4: which part of the file system is shown.
@@ -187,7 +301,9 @@ struct Mount<'a> {
 impl<'a> Mount<'a> {
     fn parse(line: &'a [u8]) -> Option<Self> {
         let mut fields = line.split(|&byte| byte == b' ');
-        let device = fields.nth(2)?;
+        let id = fields.next()?;
+        let parent = fields.next()?;
+        let device = fields.next()?;
         let shown = unescape(fields.next()?);
         let point = unescape(fields.next()?);
         // Optional fields end with a lone hyphen.
@@ -196,6 +312,8 @@ impl<'a> Mount<'a> {
         // Between them stands the source.
         let options = fields.nth(1).unwrap_or_default();
         Some(Self {
+            id,
+            parent,
             device,
             shown,
             point,

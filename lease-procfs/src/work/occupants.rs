@@ -59,7 +59,8 @@ pub struct Occupants {
     /// among `users`.
     pub unreadable: u32,
     /// How many of them somebody mounted something over, or have more mounts than are read, which no right
-    /// to look can help.
+    /// to look can help. All of them, if our own mounts do not tell where the path lies, as in a root that
+    /// is not itself a mount.
     pub obscured: u32,
     /// Whether this `/proc` leaves processes out of its list, so that nobody can count them.
     pub hides: bool,

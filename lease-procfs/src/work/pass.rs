@@ -171,11 +171,18 @@ impl Pass {
         counts: fn(UsedBy) -> bool,
     ) -> Result<Occupants, ScanError> {
         let mut found = BTreeMap::new();
+        let mut everybody = Vec::new();
         for uses in read {
-            uses.find(target, excluded, counts, &mut found);
+            if uses.find(target, excluded, counts, &mut found) {
+                everybody.extend(uses.read.iter().map(|(pid, _space)| *pid));
+            }
         }
         let count = |who: fn(&Uses) -> &Vec<Pid>| {
-            let each = read.iter().flat_map(|uses| who(uses)).copied();
+            let each = read
+                .iter()
+                .flat_map(|uses| who(uses))
+                .chain(&everybody)
+                .copied();
             let others = each.filter(|pid| !excluded.contains(*pid) && !found.contains_key(pid));
             let others: BTreeSet<_> = others.collect();
             u32::try_from(others.len()).unwrap_or(u32::MAX)

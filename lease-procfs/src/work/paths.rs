@@ -5,7 +5,7 @@ use std::sync::Arc;
 #[cfg(target_os = "linux")]
 use super::occupants::UsedBy;
 use crate::holder::TargetPath;
-use crate::mountinfo::MountTable;
+use crate::mountinfo::{Found, MountTable};
 
 /// How the kernel writes paths in one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +70,8 @@ impl Needle {
 pub(crate) struct Target {
     /// By the mount namespaces of a reading, in the same order; our own is the first.
     names: Vec<Vec<Needle>>,
+    /// Our mounts do not tell where it lies, so that it may have other names.
+    pub(crate) is_untold: bool,
 }
 
 impl Target {
@@ -80,19 +82,24 @@ impl Target {
         let path = bytes
             .get(..end.map_or(0, |end| end.saturating_add(1)))
             .unwrap_or_default();
-        let Some(own) = spaces.first() else {
-            return Self { names: Vec::new() };
+        let found = spaces.first().map_or(Found::NoTable, |own| own.find(path));
+        let is_untold = matches!(found, Found::Untold(_));
+        let places = match found {
+            Found::NoTable => Vec::new(),
+            Found::At(place) => vec![place],
+            Found::Untold(places) => places,
         };
         let names_in = |space: &Arc<MountTable>| {
-            let mut names = space.names(own, path);
+            let each = places.iter().flat_map(|place| space.names(place));
             // Ours, and that of processes whose mounts are the same in this place.
-            names.push(path.to_vec());
+            let mut names: Vec<_> = each.chain([path.to_vec()]).collect();
             names.sort_unstable();
             names.dedup();
             names.into_iter().map(Needle::new).collect()
         };
         Self {
             names: spaces.iter().map(names_in).collect(),
+            is_untold,
         }
     }
 

@@ -31,7 +31,6 @@ pub(crate) struct Uses {
     /// The mounts of the mount namespaces of those who were read, our own first.
     pub(crate) spaces: Vec<Arc<MountTable>>,
     /// Who was read and in which of the mount namespaces, ascending.
-    #[cfg(target_os = "linux")]
     pub(crate) read: Vec<(Pid, usize)>,
     /// The inodes of the mount namespaces.
     #[cfg(target_os = "linux")]
@@ -140,19 +139,20 @@ impl Uses {
         found.map_or(0, |(_pid, space)| *space)
     }
 
-    /// Adds who uses the target by something that `counts` to `found`.
+    /// Adds who uses the target by something that `counts` to `found`. Returns whether it may have other
+    /// names than are known, by which anybody may use it.
     pub(crate) fn find(
         &self,
         target: &TargetPath,
         excluded: &Exclusion,
         counts: fn(UsedBy) -> bool,
         found: &mut BTreeMap<Pid, Vec<PathUse>>,
-    ) {
+    ) -> bool {
         let target = Target::new(target, &self.spaces);
         let covered = |path: &Path| target.covers(path.space, path.writing, &path.bytes);
         let covered: Vec<bool> = self.paths.iter().map(covered).collect();
         if !covered.contains(&true) {
-            return;
+            return target.is_untold;
         }
         for one in &self.uses {
             let Some(path) = self.paths.get(one.path) else {
@@ -169,6 +169,7 @@ impl Uses {
                 }
             }
         }
+        target.is_untold
     }
 }
 

@@ -40,6 +40,9 @@ mod identity;
 mod live;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
+mod mounts;
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod namespaces;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
