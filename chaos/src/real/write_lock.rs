@@ -34,6 +34,9 @@ const SPAN: Duration = Duration::from_millis(2_500);
 /// How long it blows at most, where the machine has other work and what it is for has not been seen.
 const MOST: Duration = Duration::from_secs(15);
 
+/// How many records of a holder are looked at where nothing damaged them.
+const RECORDS: u64 = 10;
+
 /// How many holds it is for.
 const HOLDS: u64 = 100;
 
@@ -43,6 +46,9 @@ const STARVED: Duration = Duration::from_secs(5);
 
 /// The number of no process.
 const NOBODY: i32 = 4_194_303;
+
+/// Where the record lies in its directory.
+const RECORD_NAME: &str = "app.db.write-lock";
 
 /// How long a record of protocol 2 is.
 const RECORD: u64 = 1_024;
@@ -61,6 +67,8 @@ struct Said {
 struct Files {
     directory: PathBuf,
     log: PathBuf,
+    /// Has a byte for the beginning of each damage to a record, and one for its end.
+    damages: PathBuf,
     /// Is there when the storm is over.
     over: PathBuf,
 }
@@ -70,6 +78,7 @@ impl Files {
         Self {
             directory: folder.join("data"),
             log: folder.join("log"),
+            damages: folder.join("damages"),
             over: folder.join("over"),
         }
     }
@@ -83,10 +92,17 @@ impl Files {
 
     /// Appends a line in one write, which the kernel does not mix with others.
     fn log(&self, line: &str) -> Result<(), Problem> {
-        let mut options = OpenOptions::new();
-        let file = options.append(true).create(true).open(&self.log);
-        file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
-            .tried("the log")
+        append(&self.log, &format!("{line}\n"))
+    }
+
+    /// Says that a record is damaged from now on, or that this is over.
+    fn damage(&self) -> Result<(), Problem> {
+        append(&self.damages, ".")
+    }
+
+    /// Counts beginnings and ends of damages: the number is odd during one.
+    fn damages(&self) -> u64 {
+        fs::metadata(&self.damages).map_or(0, |found| found.len())
     }
 
     fn lines(&self) -> Result<Vec<String>, Problem> {
@@ -96,6 +112,12 @@ impl Files {
             Err(error) => Err(Problem::broken(error)),
         }
     }
+}
+
+fn append(file: &Path, text: &str) -> Result<(), Problem> {
+    let file = OpenOptions::new().append(true).create(true).open(file);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .tried("the log")
 }
 
 /// How often the kernel's list is read before a lock that is not in it is none. Who reads while others
@@ -139,6 +161,7 @@ pub(crate) fn writer(folder: &Path, name: &str, ms: u64) -> Result<(), Problem> 
     let end = Deadline::within(Duration::from_millis(ms));
     let mut said = Said { holds: 0 };
     loop {
+        let damages = files.damages();
         let budget = if ms == 0 {
             WaitBudget::NOW
         } else {
@@ -146,6 +169,7 @@ pub(crate) fn writer(folder: &Path, name: &str, ms: u64) -> Result<(), Problem> 
         };
         match lock.acquire(budget) {
             Ok(hold) => {
+                look_at_record(&files, name, &lock, damages)?;
                 said.holds = said.holds.saturating_add(u64::from(inside(
                     &files,
                     name,
@@ -161,6 +185,36 @@ pub(crate) fn writer(folder: &Path, name: &str, ms: u64) -> Result<(), Problem> 
         }
         pause(Duration::from_micros(chance.below(2_000)));
     }
+}
+
+/// Says whether the record names this process and this writer, which has the lock. `damages` were counted
+/// before it was taken; nothing is said of a record that was damaged since.
+fn look_at_record(
+    files: &Files,
+    name: &str,
+    lock: &WriteLock,
+    damages: u64,
+) -> Result<(), Problem> {
+    let before = outside_view(lock.mutex_path())?;
+    let record = fs::read(files.directory.join(RECORD_NAME)).unwrap_or_default();
+    let is_whole = damages.is_multiple_of(2) && damages == files.damages();
+    // The same mutex after as before: it is the record of the same directory.
+    if !is_whole || before.is_none() || before != outside_view(lock.mutex_path())? {
+        return Ok(());
+    }
+    let word = if names(&record, name) {
+        "signed"
+    } else {
+        "unsigned"
+    };
+    files.log(&format!("{word} {name} 0"))
+}
+
+/// Whether a record is one of this process for this writer, which may have the number of one before it.
+fn names(record: &[u8], name: &str) -> bool {
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let record: serde_json::Value = serde_json::from_slice(record).unwrap_or_default();
+    record.get("pid") == Some(&own.into()) && record.get("label") == Some(&name.into())
 }
 
 /// Says that it is in, writes, and says that it leaves. Returns whether the lock lasted.
@@ -295,15 +349,22 @@ impl Storm {
     fn has_seen_enough(&self) -> Result<bool, Problem> {
         let lines = self.files.lines()?;
         let seen = judge(&mut Story::default(), &lines, &self.killed);
-        Ok(seen.entered > HOLDS && seen.killed_inside > 0)
+        Ok(seen.entered > HOLDS && seen.killed_inside > 0 && seen.records > RECORDS)
     }
 
     fn blow(&mut self, world: &mut World, chance: &mut Chance) -> Result<(), Problem> {
         match chance.below(100) {
             0..30 => self.kill(world, chance),
             30..60 => self.stop(world, chance),
-            60..85 => self.damage(world, chance),
-            85..95 => self.claim(world, chance),
+            60..95 => {
+                self.files.damage()?;
+                let done = if chance.below(7) < 5 {
+                    self.damage(world, chance)
+                } else {
+                    self.claim(world, chance)
+                };
+                done.and_then(|()| self.files.damage())
+            }
             _ => self.swap(world),
         }
     }
@@ -353,7 +414,7 @@ impl Storm {
 
     /// Removes, tears or replaces the record. Who holds is written there; who may hold is not.
     fn damage(&self, world: &mut World, chance: &mut Chance) -> Result<(), Problem> {
-        let record = self.files.directory.join("app.db.write-lock");
+        let record = self.files.directory.join(RECORD_NAME);
         let done = match chance.below(3) {
             0 => fs::remove_file(&record),
             1 => tear(&record),
@@ -380,7 +441,7 @@ impl Storm {
 
     /// Claims as protocol 1 does: for a process that is gone, or for this one, which gives it up again.
     fn claim(&self, world: &mut World, chance: &mut Chance) -> Result<(), Problem> {
-        let record = self.files.directory.join("app.db.write-lock");
+        let record = self.files.directory.join(RECORD_NAME);
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let is_alive = chance.below(2) == 0;
         let pid = if is_alive { own } else { NOBODY };
@@ -435,6 +496,12 @@ impl Storm {
         let seen = judge(&mut world.story, &lines, &self.killed);
         let holds = format!("more than {HOLDS} holds, there were {}", seen.entered);
         world.story.effect(seen.entered > HOLDS, &holds);
+        let records = format!(
+            "more than {RECORDS} records of a holder, there were {}",
+            seen.records
+        );
+        world.story.effect(seen.records > RECORDS, &records);
+        world.story.count(Count::Records, seen.records);
         let inside = seen.killed_inside > 0;
         world.story.effect(inside, "a holder was killed inside");
         let mut last = Process::start("last", self.command("last", 0))?;
@@ -469,6 +536,7 @@ struct Open<'a> {
 struct Seen {
     entered: u64,
     killed_inside: u64,
+    records: u64,
 }
 
 /// The oracle over the log.
@@ -530,6 +598,12 @@ fn judge(story: &mut Story, lines: &[String], killed: &Killed) -> Seen {
             "leave" | "lost" => {
                 story.count(Count::Lost, u64::from(verb == "lost"));
                 open.retain(|hold| hold.name != name);
+            }
+            "signed" | "unsigned" => {
+                seen.records = seen.records.saturating_add(1);
+                story.check(Rule::RecordNamesTheHolder, verb == "signed", || {
+                    line.clone()
+                });
             }
             "claim" => beside_claim = Some(Vec::new()),
             "unclaim" => beside_claim = None,
@@ -630,6 +704,11 @@ mod tests {
         assert_eq!(
             judged(&["unseen a 0"], &[]),
             [Rule::GrantIsTheKernels.name()]
+        );
+        assert_eq!(judged(&["signed a 0"], &[]), [""; 0]);
+        assert_eq!(
+            judged(&["unsigned a 0"], &[]),
+            [Rule::RecordNamesTheHolder.name()]
         );
         assert_eq!(
             judged(&["kept a 0 Busy"], &[]),

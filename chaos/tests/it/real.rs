@@ -441,6 +441,7 @@ fn storm_at_one_write_lock_lets_no_two_in_and_starves_nobody() {
     assert!(counted(&report, "kills") > 10, "{report:?}");
     assert!(counted(&report, "damaged-records") > 10, "{report:?}");
     assert!(counted(&report, "claims-of-protocol-1") > 0, "{report:?}");
+    assert!(counted(&report, "records-of-a-holder") > 10, "{report:?}");
     assert!(counted(&report, "directory-swaps") > 0, "{report:?}");
     assert!(counted(&report, "stops") > 10, "{report:?}");
 }
