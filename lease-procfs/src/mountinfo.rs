@@ -198,7 +198,7 @@ impl MountTable {
 }
 
 /// Follows the parents of a mount to the one that has none among those that cover a path. Nothing if they
-/// are a circle, or one has no number.
+/// are a circle.
 fn lowest<'a>(mount: &'a MountedAt, covering: &[&'a MountedAt]) -> Option<&'a MountedAt> {
     let mut lowest = mount;
     for _step in covering {
@@ -206,7 +206,7 @@ fn lowest<'a>(mount: &'a MountedAt, covering: &[&'a MountedAt]) -> Option<&'a Mo
         let parent = covering.iter().find(is_parent);
         match parent {
             Some(parent) if parent.id != lowest.id => lowest = parent,
-            _ => return (lowest.id.is_some() && mount.id.is_some()).then_some(lowest),
+            _ => return Some(lowest),
         }
     }
     None

@@ -89,6 +89,7 @@ fn a_mount_over_the_root_shows_nothing() {
     // The first mount of all is its own parent.
     let first = ["1 1 0:2 /", "31 1 0:31 /m", "32 1 0:31 /b"];
     assert_eq!(seen(&first, "/m/t", "/b/t"), "used");
+    assert_eq!(seen(&first, "/m/t", "/x"), "unused");
 }
 
 // B34, B38
@@ -113,6 +114,7 @@ fn where_our_mounts_do_not_tell_what_shows_a_place_everybody_is_doubt() {
         ["20 1 8:1 /", "21 1 0:31 /"],
         // A number that is none.
         ["20 1 8:1 /", "x 20 0:31 /m"],
+        ["x 1 8:1 /", "31 20 0:31 /n"],
     ] {
         assert_eq!(seen(&broken, "/m/t", "/x"), "doubt", "{broken:?}");
         assert_eq!(seen(&broken, "/m/t", "/m/t"), "used", "{broken:?}");
