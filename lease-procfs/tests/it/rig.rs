@@ -192,8 +192,9 @@ mod isolation {
 
     const PANICKED: &str = "panicked";
 
-    const NEEDS: [&str; 9] = [
+    const NEEDS: [&str; 10] = [
         PANICKED,
+        "mount-namespaces",
         "pid-namespaces",
         "pidfs",
         "proc-mount",
