@@ -178,9 +178,12 @@ impl<H: Holder, S: BuildHasher + Clone> Registry<H, S> {
     /// Who shows the token of `seat`.
     #[inline(always)]
     fn bearer(&self, seat: Seat, turn: &Turn<'_>) -> Result<Bearer<'_, H>, Refusal<H>> {
-        let cell = self.store.cell_at(Some(seat.place));
+        // No refusal is made before there is one: to drop it again costs a call.
+        let Some(cell) = self.store.cell_at(Some(seat.place)) else {
+            return Err(Refusal::Required);
+        };
         Ok(Bearer {
-            cell: cell.ok_or(Refusal::Required)?,
+            cell,
             at: seat.at,
             now: turn.seen.now,
         })
