@@ -163,15 +163,9 @@ fn who_waited_in_vain_is_told_who_holds_and_what_was_seen_of_it() {
         let verdicts = verdicts.into_iter();
         rig.answers = verdicts.map(|verdict| observed(token, verdict)).collect();
         rig.at(T0 + 50).advance();
-        let outcome = rig.settled().unwrap().outcome;
-        let Err(Refusal::TimedOut {
-            last: Some(last), ..
-        }) = outcome
-        else {
-            panic!("{outcome:?}");
-        };
+        let last = rig.last_refusal().unwrap();
         assert_eq!((last.code(), last.by()), (code, Some(&first_process())));
-        let (Refusal::Held(held) | Refusal::Uninspectable(held)) = *last else {
+        let (Refusal::Held(held) | Refusal::Uninspectable(held)) = last else {
             panic!("{last:?}");
         };
         assert_eq!(held.verdict, told);
@@ -185,12 +179,6 @@ fn a_proof_that_the_terms_do_not_know_is_not_told_to_who_waited() {
     rig.queue("a", &inp(), Wait::Until(ms(T0 + 50)));
     rig.answers = vec![observed(token, dead())];
     rig.at(T0 + 50).advance();
-    let outcome = rig.settled().unwrap().outcome;
-    let Err(Refusal::TimedOut {
-        last: Some(last), ..
-    }) = outcome
-    else {
-        panic!("{outcome:?}");
-    };
-    assert_eq!(*last, rig.refused("a", &inp()));
+    let last = rig.last_refusal();
+    assert_eq!(last, Some(rig.refused("a", &inp())));
 }

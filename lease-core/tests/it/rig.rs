@@ -268,6 +268,15 @@ impl<H: Holder> Rig<H> {
         self.registry.take_settled()
     }
 
+    /// What was in the way at the end of a wait that was in vain, and is told now.
+    #[track_caller]
+    pub(crate) fn last_refusal(&mut self) -> Option<Refusal<H>> {
+        match self.settled().unwrap().outcome {
+            Err(Refusal::TimedOut { last, .. }) => last.map(|last| *last),
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
     /// The codes of all receipts so far.
     pub(crate) fn codes(&self) -> Vec<Code> {
         self.receipts

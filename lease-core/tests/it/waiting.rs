@@ -232,10 +232,7 @@ fn a_request_leaves_at_its_deadline() {
 fn last(rig: &mut Rig, key: &str, seen_ms: u64) -> Option<Refusal<SessionHolder>> {
     rig.queue(key, &inp(), Wait::Until(ms(T0 + 50)));
     rig.at(seen_ms).advance();
-    match rig.settled().unwrap().outcome {
-        Err(Refusal::TimedOut { last, .. }) => last.map(|last| *last),
-        outcome => panic!("{outcome:?}"),
-    }
+    rig.last_refusal()
 }
 
 #[test]
