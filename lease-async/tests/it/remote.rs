@@ -12,19 +12,15 @@ use std::task::Wake;
 
 use lease_async::{
     Authority, AuthorityError, BoxFuture, Event, EventSource, Events, LeaseGuard, Leases,
-    ManualClock, Memory, Moment, Outcome, Reply, Session, SessionHolder, Standing, SystemClock,
+    ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing, SystemClock,
 };
-use lease_core::{
-    Action, Call, Clock as _, Disposition, LeaseId, OpId, Receipt, Receipts, ResourceKey, Wait,
-};
+use lease_core::{Action, Call, Clock as _, Disposition, LeaseId, Receipt, Receipts};
 use tokio_util::sync::CancellationToken;
 
 use crate::passing_on::passes_on;
-use crate::rig::{Random, SOON, T0, TTL, ordered, poll};
+use crate::rig::{Random, SOON, T0, TTL, Undelivered, ordered, poll};
 
 const KEYS: [&str; 3] = ["a", "a/b", "c"];
-
-type Answer = Result<Outcome<SessionHolder>, AuthorityError>;
 
 /// What the world does to calls and receipts.
 struct Net {
@@ -111,31 +107,6 @@ async fn step(far: &Far) {
     .await;
 }
 
-/// An answer whose receiver may go: then a grant is given back.
-struct Undelivered {
-    far: Arc<Far>,
-    resource: Option<ResourceKey>,
-    answer: Option<Answer>,
-}
-
-impl Drop for Undelivered {
-    fn drop(&mut self) {
-        if let Some(Ok(Outcome::Granted(grant, _))) = self.answer.take()
-            && grant.provenance == lease_core::Provenance::Created
-        {
-            self.far.memory.call_detached(Call {
-                resource: self.resource.take(),
-                action: Action::End {
-                    at: grant.at,
-                    op: OpId::ACQUISITION,
-                    result: Err(Disposition::PreMutation),
-                },
-                wait: Wait::No,
-            });
-        }
-    }
-}
-
 impl Authority for Line {
     type Holder = SessionHolder;
 
@@ -156,7 +127,7 @@ impl Authority for Line {
             let resource = call.resource.clone();
             let answer = far.memory.call(call).answer().await;
             let mut undelivered = Undelivered {
-                far: Arc::clone(&far),
+                memory: far.memory.clone(),
                 resource,
                 answer: Some(answer),
             };

@@ -12,7 +12,7 @@ use lease_async::{
     LeaseGuard, Leases, ManualClock, Memory, Moment, Reply, Session, SessionHolder, TokioClock,
 };
 use lease_core::{
-    Action, Call, Clock, Code, Disposition, LeaseView, OpId, Outcome, Receipt, Refusal,
+    Action, Call, Clock, Code, Disposition, LeaseView, OpId, Outcome, Provenance, Receipt, Refusal,
     ResourceKey, Wait,
 };
 
@@ -249,16 +249,18 @@ impl Authority for Slow {
     }
 }
 
-/// An answer whose receiver may go: then a grant is given back.
-struct Undelivered {
-    memory: Memory,
-    resource: Option<ResourceKey>,
-    answer: Option<Result<Outcome<SessionHolder>, AuthorityError>>,
+/// An answer whose receiver may go: then a new lease is given back.
+pub(crate) struct Undelivered {
+    pub(crate) memory: Memory,
+    pub(crate) resource: Option<ResourceKey>,
+    pub(crate) answer: Option<Result<Outcome<SessionHolder>, AuthorityError>>,
 }
 
 impl Drop for Undelivered {
     fn drop(&mut self) {
-        if let Some(Ok(Outcome::Granted(grant, _))) = self.answer.take() {
+        if let Some(Ok(Outcome::Granted(grant, _))) = self.answer.take()
+            && grant.provenance == Provenance::Created
+        {
             self.memory.call_detached(Call {
                 resource: self.resource.take(),
                 action: Action::End {
