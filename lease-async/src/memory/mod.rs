@@ -604,7 +604,6 @@ impl<H: Holder> Authority for Memory<H> {
         let mut draw = ids::lease;
         let mut how = How::from_front(note.cloned());
         let mut turn = inner.begin(&mut state, &mut how, &mut draw);
-        let request = Request { holder, ttl, wait };
         let step = state.registry.acquire(resource, request, &mut turn);
         let (mut waiting, mut failed) = (None, None);
         match &step {
