@@ -144,9 +144,9 @@ impl<K: Copy + Hash + Ord, T> Places<K, T> {
     #[inline(never)]
     fn remove_of_many(&mut self, who: K) -> Option<Place<T>> {
         let place = self.others.remove(&who);
-        if self.others.is_empty() && self.others.capacity() > SPARE {
+        if self.others.is_empty() {
             // What a crowd needed is not kept for one.
-            self.others = HashMap::new();
+            self.others.shrink_to(SPARE);
         }
         place
     }
