@@ -2,14 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lease_async::lease_core::FenceGate;
-use lease_async::{Leases, ManualClock, Memory, Metrics, Moment};
+use lease_async::lease_core::{Call, FenceGate, Receipt, Receipts};
+use lease_async::{
+    Authority, Event, EventSource, Events, Leases, ManualClock, Memory, Metrics, Moment, Reply,
+    SessionHolder,
+};
 use opentelemetry::metrics::MeterProvider as _;
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData};
 use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+
+use crate::passing_on::passes_on;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -136,4 +142,65 @@ async fn what_is_refused_or_turned_away_is_counted() {
     next.enter(&mut gate).unwrap();
     assert_ne!(next.token(), old);
     meters.assert(&[("decisions", 4, 0.0), ("fenced_writes", 0, 0.0)]);
+}
+
+/// A memory authority whose receipts the test tells.
+struct Told {
+    memory: Memory,
+    source: Arc<EventSource<SessionHolder>>,
+}
+
+impl Authority for Told {
+    type Holder = SessionHolder;
+
+    passes_on!(self => self.memory);
+
+    fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
+        self.memory.call(call)
+    }
+
+    fn call_detached(&self, call: Call<SessionHolder>) {
+        self.memory.call_detached(call);
+    }
+
+    fn events(&self) -> Events<SessionHolder> {
+        self.source.events()
+    }
+}
+
+#[tokio::test]
+async fn after_missed_receipts_only_what_is_granted_from_then_on_counts_as_held() {
+    let meters = Meters::new();
+    let memory = Memory::new().unwrap();
+    let mut happened = memory.events();
+    let source = Arc::new(EventSource::new(1));
+    let told = Told {
+        memory,
+        source: Arc::clone(&source),
+    };
+    let metrics = Metrics::new(&meters.provider.meter("counts"));
+    let leases = Leases::new(told).unwrap().with_metrics(metrics);
+    let mut tell = || {
+        let receipts = core::iter::from_fn(|| happened.try_next()).map(|event| match event {
+            Event::Receipt(receipt) => Receipt::clone(&receipt),
+            Event::Missed(missed) => panic!("{missed} missed"),
+        });
+        source.publish(Receipts::new(receipts.collect(), 0));
+    };
+    let session = leases.connect("a").unwrap();
+    let held = [
+        session.acquire("docs").await.unwrap(),
+        session.acquire("more").await.unwrap(),
+    ];
+    tell();
+    meters.assert(&[("active", 2, 0.0)]);
+    source.publish(Receipts::new(Vec::new(), 1));
+    meters.assert(&[("active", 0, 0.0)]);
+    // They end uncounted, as they are not counted any more.
+    drop(held);
+    tell();
+    meters.assert(&[("active", 0, 0.0), ("hold.duration", 0, 0.0)]);
+    let _next = session.acquire("docs").await.unwrap();
+    tell();
+    meters.assert(&[("active", 1, 0.0)]);
 }

@@ -22,7 +22,6 @@ mod not_run;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod otlp;
-#[cfg(target_os = "linux")]
 #[cfg(test)]
 #[path = "../it/passing_on.rs"]
 mod passing_on;
