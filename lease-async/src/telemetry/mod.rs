@@ -197,3 +197,51 @@ pub(crate) fn lagged<H: Holder>(
         metrics.lagged(hold.front().observer.backend, &hold.key, lag, what);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use lease_core::{Code, Evidence, Generation, Receipt, SessionHolder};
+
+    use super::{Observer, PROOFS};
+    use crate::{Authority as _, Event, Leases, Memory};
+
+    /// The receipt of a takeover.
+    async fn taken_over() -> Receipt<SessionHolder> {
+        let memory = Memory::new().unwrap();
+        let mut events = memory.events();
+        let leases = Leases::new(memory).unwrap();
+        let session = leases.connect("a").unwrap();
+        let _held = session.acquire("docs").await.unwrap();
+        let Some(Event::Receipt(receipt)) = events.try_next() else {
+            panic!("no receipt")
+        };
+        let mut receipt = Receipt::clone(&receipt);
+        receipt.change.code = Code::TakenOver;
+        receipt.evidence = Some(Evidence::new("exited"));
+        receipt
+    }
+
+    #[tokio::test]
+    async fn of_takeovers_that_nobody_asks_for_any_more_the_latest_are_remembered() {
+        let mut receipt = taken_over().await;
+        let observer = Observer::new("test");
+        let _told = tracing::subscriber::set_default(tracing_subscriber::registry());
+        let many = 2 * u64::try_from(PROOFS).unwrap();
+        let generation = |n| Generation::new(n).unwrap();
+        for n in 1..=many {
+            let token = receipt.change.token.as_mut().unwrap();
+            token.generation = generation(n);
+            observer.see(&receipt);
+        }
+        assert_eq!(observer.proofs().len(), PROOFS);
+        assert!(observer.take_proof(generation(many / 2)).proof.is_none());
+        assert!(
+            observer
+                .take_proof(generation(many / 2 + 1))
+                .proof
+                .is_some()
+        );
+        assert!(observer.take_proof(generation(many)).proof.is_some());
+        assert_eq!(observer.proofs().len(), PROOFS - 2);
+    }
+}
