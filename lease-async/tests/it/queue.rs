@@ -12,6 +12,10 @@ use lease_async::{
 };
 use lease_core::{Clock, Code, Refusal};
 use tokio_util::sync::CancellationToken;
+use tracing::Subscriber;
+use tracing::span::{Attributes, Id};
+use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::rig::{KEY, Random, Rig, SOON, T0, TTL, ask, generation, poll};
 
@@ -437,4 +441,51 @@ async fn who_waits_is_served_at_the_end_of_a_term_however_many_others_end_then()
     assert!(poll(waits.as_mut()).is_pending());
     rig.clock.advance(TTL + Duration::from_millis(1));
     assert!(poll(waits.as_mut()).is_ready());
+}
+
+/// Counts the spans that are open.
+struct Open(Arc<AtomicUsize>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Open {
+    fn on_new_span(&self, _: &Attributes<'_>, _: &Id, _: layer::Context<'_, S>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn on_close(&self, _: Id, _: layer::Context<'_, S>) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn the_span_of_a_request_that_has_waited_ends_with_it() {
+    let open = Arc::<AtomicUsize>::default();
+    let told = tracing_subscriber::registry().with(Open(Arc::clone(&open)));
+    let _told = tracing::subscriber::set_default(told);
+    let rig = Rig::still();
+    let (one, other) = (rig.connect("a"), rig.connect("b"));
+    let mut held = ask(&one).await.unwrap();
+    let waits = || {
+        let mut waits = Box::pin(other.acquire(KEY).within(TTL / 2).into_future());
+        assert!(poll(waits.as_mut()).is_pending());
+        assert_eq!(open.load(Ordering::SeqCst), 1);
+        waits
+    };
+    // Given up, too late, served, and turned away.
+    drop(waits());
+    assert_eq!(open.load(Ordering::SeqCst), 0);
+    let late = waits();
+    rig.clock.advance(TTL / 2);
+    assert!(late.await.is_err());
+    assert_eq!(open.load(Ordering::SeqCst), 0);
+    let served = waits();
+    drop(held);
+    held = served.await.unwrap();
+    assert_eq!(open.load(Ordering::SeqCst), 0);
+    held.release().await.unwrap();
+    held = ask(&one).await.unwrap();
+    let turned_away = waits();
+    drop(rig.leases.authority().shutdown(Duration::ZERO));
+    assert!(turned_away.await.is_err());
+    assert_eq!(open.load(Ordering::SeqCst), 0);
+    drop(held);
 }
