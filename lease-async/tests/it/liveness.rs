@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lease_async::{
-    AcquireError, AsyncHolderLiveness, BoxFuture, DeathSource, LeasePolicy, Leases, Loss,
-    ManualClock, Memory, MemoryBuilder, Moment, Session, SessionHolder, Standing, SystemClock,
-    Watched,
+    AcquireError, Alarm, AlarmClock, AlarmError, AsyncHolderLiveness, BoxFuture, DeathSource,
+    LeasePolicy, Leases, Loss, ManualClock, Memory, MemoryBuilder, Moment, Session, SessionHolder,
+    Standing, SystemClock, Watched,
 };
-use lease_core::{Clock as _, Code, Evidence, HolderLiveness, Question, Refusal, Verdict};
+use lease_core::{Clock, Code, Evidence, HolderLiveness, Question, Refusal, Verdict};
 use tokio::time::timeout;
 use tracing::Subscriber;
 use tracing::span::Id;
 use tracing_subscriber::layer::{self, Layer, SubscriberExt as _};
 
-use crate::rig::{KEY, SOON, T0, ask};
+use crate::rig::{KEY, SOON, T0, ask, poll};
 
 mockall::mock! {
     Observer {}
@@ -237,6 +237,77 @@ async fn a_look_that_panics_is_made_again_at_the_beat() {
         Box::pin(async move { dies(count) })
     }
     assert!(served_at_the_beat(Memory::builder(), look).await);
+}
+
+/// Panics where it is to ring for the first time away from the test's thread.
+#[derive(Clone, Debug)]
+struct Breaks {
+    clock: ManualClock,
+    home: ThreadId,
+    arms: Arc<AtomicUsize>,
+}
+
+impl Clock for Breaks {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+}
+
+impl AlarmClock for Breaks {
+    fn arm(&self, at: Moment, waker: Waker) -> Result<Alarm, AlarmError> {
+        let is_home = std::thread::current().id() == self.home;
+        if !is_home {
+            assert_ne!(self.arms.fetch_add(1, Ordering::SeqCst), 0, "as planned");
+        }
+        self.clock.arm(at, waker)
+    }
+}
+
+#[tokio::test]
+async fn a_look_that_breaks_off_is_made_again_when_somebody_else_comes_to_wait() {
+    let home = std::thread::current().id();
+    let arms = Arc::<AtomicUsize>::default();
+    let clock = Breaks {
+        clock: ManualClock::new(Moment::from_millis(T0)),
+        home,
+        arms: Arc::clone(&arms),
+    };
+    let broken = Arc::clone(&arms);
+    let mut observer = MockObserver::new();
+    observer.expect_observe().returning(move |question| {
+        let is_home = std::thread::current().id() == home;
+        let is_next = question.about.generation.get() > 1;
+        if is_home || is_next || broken.load(Ordering::SeqCst) == 0 {
+            Verdict::Alive(seen("runs"))
+        } else {
+            Verdict::Dead(seen("exited"))
+        }
+    });
+    let builder = Memory::builder().async_liveness(observer).clock(clock);
+    let policy = LeasePolicy::hosted_session(HOUR).unwrap();
+    let memory = builder.build().unwrap();
+    let leases = Leases::with_policy(memory.clone(), policy).unwrap();
+    let (holder, other) = pair(&leases);
+    let third = leases.connect("c").unwrap();
+    let held = ask(&holder).await.unwrap();
+    let request = tokio::spawn(other.acquire(KEY).forever().into_future());
+    while memory.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let end = SystemClock::new().now().after(SOON);
+    while !request.is_finished() {
+        assert!(SystemClock::new().now() < end, "nobody looks again");
+        // Whoever comes has the holder looked at, unless a look is under way.
+        let mut more = Box::pin(third.acquire(KEY).forever().into_future());
+        for _ in 0..10 {
+            drop(poll(more.as_mut()));
+            tokio::task::yield_now().await;
+        }
+    }
+    let next = request.await.unwrap().unwrap();
+    assert_eq!(next.token().generation.get(), 2);
+    assert_eq!(held.standing(), Standing::Lost(Loss::Proven));
+    assert!(arms.load(Ordering::SeqCst) > 0);
 }
 
 /// Panics in a thread of the library, where a span is entered for the second time.
