@@ -5,6 +5,7 @@
 //! and any close of the file drops them all. So there is one connection per process and path.
 
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +19,10 @@ use crate::files::{self, FileId, Kind};
 use crate::own;
 use crate::path::{self, Paths, Unique};
 use crate::sys::{self, KernelLook, Number, Seen, SqliteDescriptor, Taker};
+
+/// The way in which SQLite reaches the mutex, and locks it as every other program does, whatever way the program
+/// has for its own connections.
+const VFS: &CStr = c"unix";
 
 /// An open mutex.
 #[derive(Debug)]
@@ -319,7 +324,7 @@ fn connect(path: &Path, also: OpenFlags) -> Result<Connection, rusqlite::Error> 
         // Whatever the program lets its own connections share: two that share one do not find each other busy.
         | OpenFlags::SQLITE_OPEN_PRIVATE_CACHE
         | also;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let connection = Connection::open_with_flags_and_vfs(path, flags, VFS)?;
     connection.busy_timeout(Duration::ZERO)?;
     // Whatever the program, or its SQLite, has for every connection: a lock that is kept outlives its hold.
     connection.execute_batch("PRAGMA locking_mode = NORMAL")?;

@@ -10,7 +10,7 @@ use lease_sqlite::{AcquireError, Lost, NotAMutex};
 
 use crate::child::told;
 use crate::rig::{Place, Writer, descriptors, now};
-use crate::sys::{in_child, keep_every_lock, share_caches};
+use crate::sys::{in_child, keep_every_lock, reach_files_by, share_caches};
 
 /// Puts something at a path.
 type Plant = fn(&Path);
@@ -401,4 +401,26 @@ fn a_program_whose_connections_keep_their_locks_gives_this_one_back() {
         }
     });
     assert!(!panicked);
+}
+
+#[test]
+fn a_program_that_locks_files_in_a_way_of_its_own_locks_the_mutex_as_others_do() {
+    for way in [c"unix-excl", c"unix-dotfile", c"unix-none"] {
+        let place = Place::new();
+        let panicked = in_child(|| {
+            reach_files_by(way);
+            let lock = place.lock();
+            let mut other = Writer::start(&place);
+            for _hold in 0..2 {
+                let hold = now(&lock).unwrap();
+                hold.check().unwrap();
+                assert!(other.does("acquire 0").starts_with("busy"));
+                hold.release().unwrap();
+                assert_eq!(other.does("acquire 0"), "granted depth=1");
+                assert!(matches!(now(&lock), Err(AcquireError::Busy(_))));
+                assert_eq!(other.does("release"), "Some(Ok(Lock))");
+            }
+        });
+        assert!(!panicked, "{way:?}");
+    }
 }

@@ -205,6 +205,14 @@ pub(crate) fn keep_every_lock() {
     );
 }
 
+/// Lets the connections of this process that are opened from now on, and say nothing of it, reach the system in
+/// this way.
+pub(crate) fn reach_files_by(way: &CStr) {
+    // SAFETY: the text ends with a zero byte, and what is found by it is SQLite's own and stays.
+    let code = unsafe { ffi::sqlite3_vfs_register(ffi::sqlite3_vfs_find(way.as_ptr()), 1) };
+    assert_eq!(code, ffi::SQLITE_OK);
+}
+
 /// Adds a function that writes when it is read.
 pub(crate) fn add_sneak(connection: &Connection) {
     let flags = FunctionFlags::SQLITE_UTF8;
