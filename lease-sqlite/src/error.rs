@@ -14,7 +14,8 @@ use crate::busy::Busy;
 #[non_exhaustive]
 pub enum OpenError {
     /// SQLite does not say where the database is, or does not take the hooks, or would keep the database from
-    /// others for as long as it is open (`locking_mode = EXCLUSIVE`). Retry: with another connection.
+    /// others for as long as it is open (`locking_mode = EXCLUSIVE`, or the VFS `unix-excl`). Retry: with another
+    /// connection.
     #[error("the connection to {path:?} cannot be guarded")]
     Database {
         /// Where the database is, as far as is known.

@@ -22,7 +22,7 @@ use crate::forbid;
 use crate::hold::{Hold, Lane};
 use crate::lock::WriteLock;
 use crate::options::LockOptions;
-use crate::sys::{Image, Native};
+use crate::sys::{self, Image, Native};
 use crate::wait::WaitBudget;
 
 /// A connection that takes the write lock of its database for whatever writes.
@@ -561,7 +561,9 @@ fn path_of(connection: &Connection) -> Result<PathBuf, OpenError> {
     // What is attached later has the mode that was set without a name.
     refuse_exclusive(connection, None).map_err(|error| unguarded(database, error))?;
     for (name, file) in &files {
-        refuse_exclusive(connection, Some(name)).map_err(|error| unguarded(file, error))?;
+        refuse_exclusive(connection, Some(name))
+            .and_then(|()| refuse_lonely(connection, name))
+            .map_err(|error| unguarded(file, error))?;
     }
     Ok(database.clone())
 }
@@ -582,13 +584,25 @@ fn files_of(connection: &Connection) -> Result<Vec<(String, PathBuf)>, rusqlite:
 /// Refuses what would keep a database from others when the lock has long been given back.
 fn refuse_exclusive(connection: &Connection, name: Option<&str>) -> Result<(), rusqlite::Error> {
     let mode: String = connection.pragma_query_one(name, "locking_mode")?;
-    if !mode.eq_ignore_ascii_case("exclusive") {
-        return Ok(());
+    if mode.eq_ignore_ascii_case("exclusive") {
+        return Err(refusal("it is in the locking mode EXCLUSIVE"));
     }
-    // As SQLite says where the same is asked of a guarded connection.
+    Ok(())
+}
+
+/// Refuses what locks a file for its process alone, and so keeps it from others until it is closed.
+fn refuse_lonely(connection: &Connection, name: &str) -> Result<(), rusqlite::Error> {
+    // Other layers may be in front of it.
+    if sys::vfs(connection, name).is_some_and(|vfs| vfs.ends_with("unix-excl")) {
+        return Err(refusal("it is opened by the VFS unix-excl"));
+    }
+    Ok(())
+}
+
+/// As SQLite says where the same is asked of a guarded connection.
+fn refusal(why: &str) -> rusqlite::Error {
     let refused = ffi::Error::new(ffi::SQLITE_AUTH);
-    let why = "it is in the locking mode EXCLUSIVE".to_owned();
-    Err(rusqlite::Error::SqliteFailure(refused, Some(why)))
+    rusqlite::Error::SqliteFailure(refused, Some(why.to_owned()))
 }
 
 fn unguarded(path: &Path, error: rusqlite::Error) -> OpenError {

@@ -219,8 +219,8 @@ impl LockOptions {
     /// Guards a connection: from now on it takes the lock of its database for whatever writes.
     ///
     /// Functions, collations and the busy timeout are set before; the authorizer and the commit hook
-    /// of the connection are replaced. One in the locking mode `EXCLUSIVE` is refused. A connection that is
-    /// guarded is gone, so it cannot be guarded twice:
+    /// of the connection are replaced. One in the locking mode `EXCLUSIVE`, or opened by the VFS
+    /// `unix-excl`, is refused. A connection that is guarded is gone, so it cannot be guarded twice:
     ///
     /// ```compile_fail,E0382
     /// use lease_sqlite::{LockOptions, rusqlite::Connection};

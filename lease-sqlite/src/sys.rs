@@ -5,7 +5,7 @@
 )]
 
 use std::cell::Cell;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lease_procfs::{LaunchId, Pid};
-use rusqlite::{Connection, ffi};
+use rusqlite::{Connection, FileControl, ffi};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::PidfdFlags;
@@ -385,24 +385,12 @@ impl Seen<'_> {
     }
 }
 
-/// The first database of a connection, without a comparison of names.
-const MAIN: *const libc::c_char = std::ptr::null();
-
-/// Returns a number that changes when the file behind a connection was changed by somebody else, as
+/// Returns a number that changes when a connection's first database was changed by somebody else, as
 /// far as a transaction has seen. No system call. `None` if SQLite does not say.
 pub(crate) fn data_version(connection: &Connection) -> Option<u32> {
-    let mut version: libc::c_uint = 0;
-    // SAFETY: the connection is open for the length of the call, and this request writes one
-    // unsigned number, as `sqlite3.h` says.
-    let code = unsafe {
-        ffi::sqlite3_file_control(
-            connection.handle(),
-            MAIN,
-            ffi::SQLITE_FCNTL_DATA_VERSION,
-            (&raw mut version).cast(),
-        )
-    };
-    (code == ffi::SQLITE_OK).then_some(version)
+    let mut version = 0;
+    let asked = connection.file_control(None::<&CStr>, FileControl::DataVersion(&mut version));
+    asked.ok().map(|()| version)
 }
 
 /// Returns the last error of the system that SQLite met at the file behind a connection; 0 if none. No
@@ -411,17 +399,37 @@ pub(crate) fn data_version(connection: &Connection) -> Option<u32> {
 /// It tells of an unlock that failed, of which SQLite says nothing else.
 pub(crate) fn last_error(connection: &Connection) -> i32 {
     let mut number: libc::c_int = 0;
-    // SAFETY: the connection is open for the length of the call, and this request writes one
-    // number, as `sqlite3.h` says.
+    // SAFETY: the connection is open for the length of the call, no name is its first database, and this request
+    // writes one number, as `sqlite3.h` says.
     unsafe {
         ffi::sqlite3_file_control(
             connection.handle(),
-            MAIN,
+            std::ptr::null(),
             ffi::SQLITE_FCNTL_LAST_ERRNO,
             (&raw mut number).cast(),
         )
     };
     number
+}
+
+/// Returns what SQLite calls the way in which it reaches a database of a connection, from the outermost layer to
+/// the innermost. No system call. `None` if it does not say.
+pub(crate) fn vfs(connection: &Connection, database: &str) -> Option<String> {
+    let database = CString::new(database).ok()?;
+    let mut name: *mut libc::c_char = std::ptr::null_mut();
+    // SAFETY: the connection is open for the length of the call, and this request writes a pointer to a text, which
+    // is ours from then on and is given back here, as `sqlite3.h` says.
+    unsafe {
+        ffi::sqlite3_file_control(
+            connection.handle(),
+            database.as_ptr(),
+            ffi::SQLITE_FCNTL_VFSNAME,
+            (&raw mut name).cast(),
+        );
+        let told = (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
+        ffi::sqlite3_free(name.cast());
+        told
+    }
 }
 
 /// A connection that takes and gives back its file's lock by statements that stay prepared: what

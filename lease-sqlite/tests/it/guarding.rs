@@ -1,10 +1,11 @@
 //! What a connection brings along when it is guarded, and who may use it meanwhile.
 
 use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lease_sqlite::rusqlite::{Connection, ffi};
+use lease_sqlite::rusqlite::{Connection, OpenFlags, ffi};
 use lease_sqlite::{GuardError, Guarded, Happening, LockOptions, OpenError};
 
 use crate::rig::{Place, Writer, now};
@@ -70,6 +71,25 @@ fn a_connection_that_would_keep_the_database_after_the_release_cannot_be_guarded
             }
         }
     }
+}
+
+#[test]
+fn a_connection_that_locks_files_for_its_process_alone_cannot_be_guarded() {
+    let place = Place::new();
+    plain(&place).execute_batch("CREATE TABLE t (x)").unwrap();
+    let open = |way: &CStr| {
+        let flags = OpenFlags::default();
+        Connection::open_with_flags_and_vfs(place.database(), flags, way).unwrap()
+    };
+    let refused = LockOptions::new().guard(open(c"unix-excl")).unwrap_err();
+    assert_eq!(told(&refused), ("app.db", ffi::SQLITE_AUTH));
+    let second = place.directory.join("second.db");
+    let attach = format!("ATTACH 'file:{}?vfs=unix-excl' AS b", second.display());
+    let connection = open(c"unix");
+    connection.execute_batch(&attach).unwrap();
+    let refused = LockOptions::new().guard(connection).unwrap_err();
+    assert_eq!(told(&refused), ("second.db", ffi::SQLITE_AUTH));
+    LockOptions::new().guard(open(c"unix")).unwrap();
 }
 
 #[test]
