@@ -212,7 +212,7 @@ impl std::fmt::Display for Step {
 #[derive(Debug, thiserror::Error)]
 #[error("extended result code {code}")]
 pub struct SqliteError {
-    /// The extended result code.
+    /// The extended result code; 0 if the error is none of SQLite's, as one that a caller's closure returned.
     pub code: i32,
     #[source]
     source: Box<rusqlite::Error>,
@@ -220,7 +220,11 @@ pub struct SqliteError {
 
 impl From<rusqlite::Error> for SqliteError {
     fn from(source: rusqlite::Error) -> Self {
-        let code = source.sqlite_error().map_or(0, |error| error.extended_code);
+        let code = match &source {
+            rusqlite::Error::SqliteFailure(error, _)
+            | rusqlite::Error::SqlInputError { error, .. } => error.extended_code,
+            _ => 0,
+        };
         Self {
             code,
             source: Box::new(source),

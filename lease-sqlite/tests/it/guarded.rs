@@ -471,6 +471,22 @@ fn a_read_goes_on_when_the_lock_is_lost_and_a_rollback_ends_it() {
 }
 
 #[test]
+fn what_sqlite_cannot_read_has_a_code_too() {
+    let place = Place::new();
+    let guarded = guarded(&place);
+    for sql in ["SELEC 1", "SELECT nothing", "INSERT INTO none VALUES (1)"] {
+        let errors = [
+            guarded.prepare(sql).map(drop).unwrap_err(),
+            guarded.execute(sql, []).unwrap_err(),
+            guarded.batch(sql).unwrap_err(),
+        ];
+        assert_eq!(errors.map(|error| code(&error)), [ffi::SQLITE_ERROR; 3]);
+    }
+    let own = guarded.query("SELECT 1", [], |row| row.get::<_, String>(0));
+    assert_eq!(code(&own.unwrap_err()), 0, "of the caller's closure");
+}
+
+#[test]
 fn what_writes_in_the_guise_of_a_read_is_rolled_back() {
     let place = Place::new();
     let connection = Connection::open(place.database()).unwrap();
