@@ -160,7 +160,7 @@ impl Guarded {
         let connection = self.connection()?;
         *self.told() = Told::Nothing;
         let prepared = connection.prepare(sql);
-        let statement = prepared.map_err(|error| self.explain(error))?;
+        let statement = prepared.map_err(|error| self.failed(error))?;
         Ok(self.statement(statement))
     }
 
@@ -211,7 +211,7 @@ impl Guarded {
         let mut batch = Batch::new(self.connection()?, sql);
         loop {
             *self.told() = Told::Nothing;
-            let prepared = batch.next().map_err(|error| self.explain(error))?;
+            let prepared = batch.next().map_err(|error| self.failed(error))?;
             let Some(statement) = prepared else {
                 return Ok(());
             };
@@ -331,12 +331,17 @@ impl Guarded {
         closed
     }
 
+    /// Says why something that ran has failed: it may be a commit that was refused.
     fn explain(&self, error: rusqlite::Error) -> GuardError {
         let refused = self.watch().refused.take();
-        refused.unwrap_or_else(|| GuardError::Database {
+        refused.unwrap_or_else(|| self.failed(error))
+    }
+
+    fn failed(&self, error: rusqlite::Error) -> GuardError {
+        GuardError::Database {
             path: self.database.clone(),
             source: SqliteError::from(error),
-        })
+        }
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {

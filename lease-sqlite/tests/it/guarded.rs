@@ -487,6 +487,39 @@ fn what_sqlite_cannot_read_has_a_code_too() {
 }
 
 #[test]
+fn a_commit_that_was_refused_is_no_reason_for_what_fails_later() {
+    for fails_later in ["SELECT nothing", "SELECT abs(-9223372036854775808)"] {
+        let place = Place::new();
+        let guarded = with_table(&place, "WAL");
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let insert = "INSERT INTO t VALUES (1) RETURNING x";
+            guarded.query(insert, [], |_| -> Result<(), _> {
+                fs::remove_file(place.mutex()).unwrap();
+                panic!("on purpose")
+            })
+        }));
+        assert!(panicked.is_err());
+        let error = guarded.query(fails_later, [], |_| Ok(())).unwrap_err();
+        assert_eq!(code(&error), ffi::SQLITE_ERROR, "{fails_later}");
+        assert_eq!(plain_rows(&place), 0);
+    }
+}
+
+#[test]
+fn a_transaction_that_the_database_has_ended_cannot_be_rolled_back_again() {
+    let place = Place::new();
+    let mut guarded = with_table(&place, "WAL");
+    let index = "CREATE UNIQUE INDEX i ON t (x)";
+    guarded.execute(index, []).unwrap();
+    let transaction = guarded.transaction().unwrap();
+    let twice = "INSERT OR ROLLBACK INTO t VALUES (1), (1)";
+    transaction.execute(twice, []).unwrap_err();
+    let error = transaction.roll_back().unwrap_err();
+    assert_eq!(code(&error), ffi::SQLITE_ERROR);
+    assert!(!holds(&guarded));
+}
+
+#[test]
 fn what_writes_in_the_guise_of_a_read_is_rolled_back() {
     let place = Place::new();
     let connection = Connection::open(place.database()).unwrap();
