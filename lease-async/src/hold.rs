@@ -373,6 +373,11 @@ impl<H: Holder> Hold<H> {
         }
     }
 
+    /// Whether a change is later than all that was taken in.
+    pub(crate) fn is_news(&self, change: &Change) -> bool {
+        self.state().seen.is_none_or(|seen| seen < change.seq)
+    }
+
     /// Marks the lease lost, unless it is already. Answers why it is lost.
     ///
     /// What the authority has ended is to be lost by the table, which remembers it.

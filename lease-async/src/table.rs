@@ -11,13 +11,17 @@
 //!    grant of it that such a request gets was decided before the end, so it is none: ask again.
 //! 3. A request that was made after the end, and is granted that very lease, has the authority's word that it
 //!    goes on. It is believed.
+//!
+//! A lease that is handed over keeps its token, and the front may hear of that late, too. So a grant of a lease that
+//! another holder has here is no guard: whoever has the older word of the authority has lost it, and the request
+//! asks again.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lease_core::{
-    At, Change, Code, Detail, Generation, Grant, Holder, Receipt, ResourceKey, Verdict,
+    At, Change, Code, Detail, Generation, Grant, Holder, Provenance, Receipt, ResourceKey, Verdict,
 };
 
 use crate::caught::apart;
@@ -155,6 +159,16 @@ impl<H: Holder> Table<H> {
     ) -> Entered<H> {
         let mut table = self.state();
         let generation = grant.at.token.generation;
+        if grant.provenance == Provenance::Reentrant
+            && let Some(other) = table.anothers(session, asking.room, generation)
+        {
+            table.order.asked(asking);
+            drop(table);
+            if other.is_news(change) {
+                self.over(&other, Loss::HandedOver);
+            }
+            return Entered::Gone;
+        }
         let is_lost = |hold: &Arc<Hold<H>>| hold.is_lost();
         let before = match table.order.enter(asking, generation, is_lost) {
             Entry::Again(hold) => {
@@ -310,6 +324,18 @@ impl<H: Holder> Table<H> {
 }
 
 impl<H: Holder> TableState<H> {
+    /// Finds the hold of a lease that goes on if it is not this session's: one of the two has not heard yet that the
+    /// lease was handed over.
+    fn anothers(
+        &self,
+        session: &Arc<Shared<H>>,
+        room: usize,
+        generation: Generation,
+    ) -> Option<Arc<Hold<H>>> {
+        let hold = self.order.rooms.seat(room, generation)?;
+        (*hold.holder() != session.holder).then(|| Arc::clone(hold))
+    }
+
     /// Seats the hold of a lease that was just granted.
     fn new_hold(
         &mut self,

@@ -10,11 +10,13 @@ use lease_async::{
     Authority, Event, EventSource, Events, LeaseError, LeaseGuard, LeasePolicy, Leases, Loss,
     ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing,
 };
-use lease_core::{Action, Call, Clock as _, Code, Detail, Receipt, Receipts, ResourceKey, Wait};
+use lease_core::{
+    Action, AdoptProof, Call, Clock as _, Code, Detail, Receipt, Receipts, ResourceKey, Wait,
+};
 
 use crate::loss::early;
 use crate::passing_on::passes_on;
-use crate::rig::{KEY, Rig, T0, TTL, ask, poll};
+use crate::rig::{KEY, Rig, T0, TTL, ask, conflict, poll};
 
 /// Decides at once. While it is set, what it answers is on its way.
 struct Far {
@@ -110,6 +112,21 @@ impl Late {
         };
         let revoked = self.rig.memory.call(revoke).answer().await;
         assert!(revoked.is_ok(), "{revoked:?}");
+    }
+
+    /// The holder hands the lease over.
+    async fn adopted_by(&self, other: &Session) {
+        let adopt = Call {
+            resource: Some(ResourceKey::new(KEY).unwrap()),
+            action: Action::Adopt {
+                token: self.guard.token(),
+                proof: AdoptProof::Present(self.session.holder().clone()),
+                to: other.holder().clone(),
+            },
+            wait: Wait::No,
+        };
+        let adopted = self.rig.memory.call(adopt).answer().await;
+        assert!(adopted.is_ok(), "{adopted:?}");
     }
 
     /// The receipt of a touch, which its front does not see.
@@ -316,4 +333,40 @@ async fn a_lease_that_is_taken_up_again_while_an_end_is_on_its_way_outlives_its_
     // As far as is known here the operation may still do something.
     drop(again);
     assert_eq!(late.rig.memory.held(), 1);
+}
+
+#[tokio::test]
+async fn a_lease_that_was_adopted_is_not_shared_with_who_had_it_though_no_receipt_says_so() {
+    let late = Late::over(Some(Arc::new(EventSource::new(1)))).await;
+    let other = late.rig.connect("b");
+    late.adopted_by(&other).await;
+    let theirs = ask(&other).await.unwrap();
+    assert_eq!(theirs.token(), late.guard.token());
+    assert_eq!(late.guard.standing(), Standing::Lost(Loss::HandedOver));
+    assert_eq!(theirs.standing(), Standing::Safe);
+    let known = late.rig.leases.list();
+    assert_eq!(known.len(), 1);
+    assert_eq!(known[0].holder, *other.holder());
+    drop(late.guard);
+    theirs.touch().await.unwrap();
+    assert_eq!(late.rig.memory.held(), 1);
+    theirs.release().await.unwrap();
+    drop((late.session, other));
+    late.rig.assert_empty();
+}
+
+#[tokio::test]
+async fn a_grant_that_was_overtaken_by_a_hand_over_is_none() {
+    let late = Late::over(Some(Arc::new(EventSource::new(1)))).await;
+    let other = late.rig.connect("b");
+    // It goes on, and the answer that says so is on its way.
+    let mut again = pin!(late.session.acquire(KEY).into_future());
+    late.held_up.store(true, Ordering::SeqCst);
+    assert!(poll(again.as_mut()).is_pending());
+    late.held_up.store(false, Ordering::SeqCst);
+    late.adopted_by(&other).await;
+    let theirs = ask(&other).await.unwrap();
+    assert_eq!(late.guard.standing(), Standing::Lost(Loss::HandedOver));
+    conflict(again.await);
+    assert_eq!(theirs.standing(), Standing::Safe);
 }
