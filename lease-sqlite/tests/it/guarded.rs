@@ -19,13 +19,13 @@ use crate::rig::until;
 use crate::rig::{BOUND, Place, Writer, descriptors, now, within};
 use crate::sys::{add_sneak, in_child, unfinished_statement};
 
-fn guarded(place: &Place) -> Guarded {
+pub(crate) fn guarded(place: &Place) -> Guarded {
     let connection = Connection::open(place.database()).unwrap();
     LockOptions::new().guard(connection).unwrap()
 }
 
 /// A guarded connection with a table of one column, in this journal mode.
-fn with_table(place: &Place, mode: &str) -> Guarded {
+pub(crate) fn with_table(place: &Place, mode: &str) -> Guarded {
     let guarded = guarded(place);
     guarded
         .batch(&format!("PRAGMA journal_mode={mode}; CREATE TABLE t (x)"))
@@ -33,7 +33,7 @@ fn with_table(place: &Place, mode: &str) -> Guarded {
     guarded
 }
 
-fn holds(guarded: &Guarded) -> bool {
+pub(crate) fn holds(guarded: &Guarded) -> bool {
     guarded.lock().health().depth > 0
 }
 
@@ -42,7 +42,7 @@ fn rows(guarded: &Guarded) -> i64 {
     count.unwrap()[0]
 }
 
-fn plain_rows(place: &Place) -> i64 {
+pub(crate) fn plain_rows(place: &Place) -> i64 {
     let plain = Connection::open(place.database()).unwrap();
     plain
         .query_row("SELECT count(*) FROM t", [], |row| row.get(0))
@@ -51,7 +51,7 @@ fn plain_rows(place: &Place) -> i64 {
 
 /// The extended result code of the database.
 #[track_caller]
-fn code(error: &GuardError) -> i32 {
+pub(crate) fn code(error: &GuardError) -> i32 {
     match error {
         GuardError::Database { source, .. } => source.code,
         other => panic!("{other}"),
@@ -468,55 +468,6 @@ fn a_read_goes_on_when_the_lock_is_lost_and_a_rollback_ends_it() {
     assert!(matches!(error, GuardError::Lost(Lost::Moved)), "{error}");
     assert!(!holds(&guarded));
     assert_eq!(plain_rows(&place), 0);
-}
-
-#[test]
-fn what_sqlite_cannot_read_has_a_code_too() {
-    let place = Place::new();
-    let guarded = guarded(&place);
-    for sql in ["SELEC 1", "SELECT nothing", "INSERT INTO none VALUES (1)"] {
-        let errors = [
-            guarded.prepare(sql).map(drop).unwrap_err(),
-            guarded.execute(sql, []).unwrap_err(),
-            guarded.batch(sql).unwrap_err(),
-        ];
-        assert_eq!(errors.map(|error| code(&error)), [ffi::SQLITE_ERROR; 3]);
-    }
-    let own = guarded.query("SELECT 1", [], |row| row.get::<_, String>(0));
-    assert_eq!(code(&own.unwrap_err()), 0, "of the caller's closure");
-}
-
-#[test]
-fn a_commit_that_was_refused_is_no_reason_for_what_fails_later() {
-    for fails_later in ["SELECT nothing", "SELECT abs(-9223372036854775808)"] {
-        let place = Place::new();
-        let guarded = with_table(&place, "WAL");
-        let panicked = catch_unwind(AssertUnwindSafe(|| {
-            let insert = "INSERT INTO t VALUES (1) RETURNING x";
-            guarded.query(insert, [], |_| -> Result<(), _> {
-                fs::remove_file(place.mutex()).unwrap();
-                panic!("on purpose")
-            })
-        }));
-        assert!(panicked.is_err());
-        let error = guarded.query(fails_later, [], |_| Ok(())).unwrap_err();
-        assert_eq!(code(&error), ffi::SQLITE_ERROR, "{fails_later}");
-        assert_eq!(plain_rows(&place), 0);
-    }
-}
-
-#[test]
-fn a_transaction_that_the_database_has_ended_cannot_be_rolled_back_again() {
-    let place = Place::new();
-    let mut guarded = with_table(&place, "WAL");
-    let index = "CREATE UNIQUE INDEX i ON t (x)";
-    guarded.execute(index, []).unwrap();
-    let transaction = guarded.transaction().unwrap();
-    let twice = "INSERT OR ROLLBACK INTO t VALUES (1), (1)";
-    transaction.execute(twice, []).unwrap_err();
-    let error = transaction.roll_back().unwrap_err();
-    assert_eq!(code(&error), ffi::SQLITE_ERROR);
-    assert!(!holds(&guarded));
 }
 
 #[test]

@@ -10,6 +10,8 @@ mod child;
 mod codes;
 #[cfg(test)]
 mod config;
+#[cfg(test)]
+mod failing;
 #[cfg(feature = "test-util")]
 #[cfg(test)]
 mod faults;

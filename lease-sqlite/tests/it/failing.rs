@@ -1,0 +1,58 @@
+//! What is said of a statement that fails on a guarded connection.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use lease_sqlite::rusqlite::ffi;
+
+use crate::guarded::{code, guarded, holds, plain_rows, with_table};
+use crate::rig::Place;
+
+#[test]
+fn what_sqlite_cannot_read_has_a_code_too() {
+    let place = Place::new();
+    let guarded = guarded(&place);
+    for sql in ["SELEC 1", "SELECT nothing", "INSERT INTO none VALUES (1)"] {
+        let errors = [
+            guarded.prepare(sql).map(drop).unwrap_err(),
+            guarded.execute(sql, []).unwrap_err(),
+            guarded.batch(sql).unwrap_err(),
+        ];
+        assert_eq!(errors.map(|error| code(&error)), [ffi::SQLITE_ERROR; 3]);
+    }
+    let own = guarded.query("SELECT 1", [], |row| row.get::<_, String>(0));
+    assert_eq!(code(&own.unwrap_err()), 0, "of the caller's closure");
+}
+
+#[test]
+fn a_commit_that_was_refused_is_no_reason_for_what_fails_later() {
+    for fails_later in ["SELECT nothing", "SELECT abs(-9223372036854775808)"] {
+        let place = Place::new();
+        let guarded = with_table(&place, "WAL");
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let insert = "INSERT INTO t VALUES (1) RETURNING x";
+            guarded.query(insert, [], |_| -> Result<(), _> {
+                fs::remove_file(place.mutex()).unwrap();
+                panic!("on purpose")
+            })
+        }));
+        assert!(panicked.is_err());
+        let error = guarded.query(fails_later, [], |_| Ok(())).unwrap_err();
+        assert_eq!(code(&error), ffi::SQLITE_ERROR, "{fails_later}");
+        assert_eq!(plain_rows(&place), 0);
+    }
+}
+
+#[test]
+fn a_transaction_that_the_database_has_ended_cannot_be_rolled_back_again() {
+    let place = Place::new();
+    let mut guarded = with_table(&place, "WAL");
+    let index = "CREATE UNIQUE INDEX i ON t (x)";
+    guarded.execute(index, []).unwrap();
+    let transaction = guarded.transaction().unwrap();
+    let twice = "INSERT OR ROLLBACK INTO t VALUES (1), (1)";
+    transaction.execute(twice, []).unwrap_err();
+    let error = transaction.roll_back().unwrap_err();
+    assert_eq!(code(&error), ffi::SQLITE_ERROR);
+    assert!(!holds(&guarded));
+}
