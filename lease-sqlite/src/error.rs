@@ -280,7 +280,8 @@ pub enum Lost {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuardError {
-    /// SQLite failed, on the database itself; that it is busy has nothing to do with the write lock.
+    /// SQLite failed, on the database itself; that it is busy has nothing to do with the write lock. One that has been
+    /// renamed or removed is not written (`SQLITE_READONLY_DBMOVED`), for its lock is another one by now.
     /// State: what SQLite leaves. Retry: after the cause is gone.
     #[error("database {path:?} failed")]
     Database {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::fallible_iterator::FallibleIterator as _;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
-use rusqlite::{Batch, Connection, Params, Row, Statement, ffi};
+use rusqlite::{Batch, Connection, FileControl, Params, Row, Statement, ffi};
 
 use crate::error::{AcquireError, GuardError, OpenError, ReleaseError, SqliteError};
 use crate::forbid;
@@ -288,13 +288,34 @@ impl Guarded {
             forbid::check(self.lock.lock_path()).map_err(GuardError::Lock)?;
             let own = Lane::of_this_thread();
             // Its observer may use this very connection, so nothing of it is locked meanwhile.
-            let hold = self.lock.acquire_checked(&own, self.budget);
-            let former = self.watch().hold.replace(hold.map_err(GuardError::Lock)?);
+            let taken = self.lock.acquire_checked(&own, self.budget);
+            let hold = taken.map_err(GuardError::Lock)?;
+            self.check_place()?;
+            let former = self.watch().hold.replace(hold);
             drop(former);
         }
         let watch = self.watch();
         let checked = watch.hold.as_ref().map_or(Ok(()), Hold::check);
         checked.map_err(GuardError::Lost)
+    }
+
+    /// Refuses a database that has another name by now, and so another lock, or none. SQLite does the same, but not in
+    /// WAL mode.
+    fn check_place(&self) -> Result<(), GuardError> {
+        let mut moved = 0;
+        let asked = FileControl::HasMoved(&mut moved);
+        // Where SQLite cannot say so, it goes on, too.
+        if self
+            .connection()?
+            .file_control(Some("main"), asked)
+            .is_err()
+            || moved == 0
+        {
+            return Ok(());
+        }
+        let refused = ffi::Error::new(ffi::SQLITE_READONLY_DBMOVED);
+        let why = Some("it is not at its path any more".to_owned());
+        Err(self.failed(rusqlite::Error::SqliteFailure(refused, why)))
     }
 
     /// Gives the lock back unless a transaction goes on.

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
-use lease_sqlite::rusqlite::ffi;
+use lease_sqlite::LockOptions;
+use lease_sqlite::rusqlite::{Connection, ffi};
 
 use crate::guarded::{code, guarded, holds, plain_rows, with_table};
 use crate::rig::Place;
@@ -55,4 +57,50 @@ fn a_transaction_that_the_database_has_ended_cannot_be_rolled_back_again() {
     let error = transaction.roll_back().unwrap_err();
     assert_eq!(code(&error), ffi::SQLITE_ERROR);
     assert!(!holds(&guarded));
+}
+
+/// Gives the database another name, with what belongs to it.
+fn rename(from: &Path, to: &Path) {
+    for suffix in ["", "-wal", "-shm"] {
+        let [from, to] = [from, to].map(|path| format!("{}{suffix}", path.display()));
+        if Path::new(&from).exists() {
+            fs::rename(from, to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_database_that_has_another_name_by_now_is_written_under_that_ones_lock_alone() {
+    for mode in ["WAL", "DELETE"] {
+        let place = Place::new();
+        let mut guarded = with_table(&place, mode);
+        guarded.execute("INSERT INTO t VALUES (1)", []).unwrap();
+        let (database, moved) = (place.database(), place.directory.join("moved.db"));
+        rename(&database, &moved);
+        let connection = Connection::open(&moved).unwrap();
+        let mut other = LockOptions::new().guard(connection).unwrap();
+        let refused = [
+            guarded.execute("INSERT INTO t VALUES (2)", []).unwrap_err(),
+            guarded.transaction().map(drop).unwrap_err(),
+            guarded
+                .batch("BEGIN; SELECT x FROM t; DELETE FROM t")
+                .unwrap_err(),
+        ];
+        assert_eq!(
+            refused.map(|error| code(&error)),
+            [ffi::SQLITE_READONLY_DBMOVED; 3],
+            "{mode}"
+        );
+        assert!(!holds(&guarded));
+        let read = guarded.query("SELECT x FROM t", [], |row| row.get::<_, i64>(0));
+        assert_eq!(read.unwrap(), [1]);
+        guarded.execute("COMMIT", []).unwrap();
+        let transaction = other.transaction().unwrap();
+        transaction.execute("INSERT INTO t VALUES (3)", []).unwrap();
+        transaction.commit().unwrap();
+        other.close().unwrap();
+        rename(&moved, &database);
+        guarded.execute("INSERT INTO t VALUES (4)", []).unwrap();
+        assert_eq!(plain_rows(&place), 3, "{mode}");
+    }
 }
