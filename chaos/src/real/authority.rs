@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use lease_core::{
     Action, Answer, AuthorityId, By, Call, Change, Code, Detail, Grant, HolderLiveness as _,
-    LeaseId, LeasePolicy, OnExpiry, Outcome, PolicyBuilder, ProcessProof, Proofs, Provenance,
-    Question, Receipt, Refusal, Registry, ResourceKey, Seen, Step, Term, Turn, Wait, WaiterId,
+    LeaseId, LeasePolicy, Locality, OnExpiry, Outcome, PolicyBuilder, ProcessProof, Proofs,
+    Provenance, Question, Receipt, Refusal, Registry, ResourceKey, Seen, Step, Term, Turn, Verdict,
+    Wait, WaiterId,
 };
-use lease_procfs::{Kernel, Pid, ProcFs, ProcLiveness, ProcessHolder, ProcessIdentity};
+use lease_procfs::{Kernel, Pid, ProcFs, ProcLiveness, ProcessHolder, ProcessIdentity, TargetPath};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -24,7 +25,9 @@ use super::lines::{Lines, send};
 use super::pause::{boottime, boottime_seconds};
 use super::problem::{Problem, Tried as _};
 use super::sys;
+use super::taken::Taken;
 use super::wire::{Control, RESOURCE, Refused, Reply, Report, Request, SOCKET, Told};
+use super::work::tree;
 
 /// How often the holders in front of a waiting request are looked at.
 const BEAT: Timespec = Timespec {
@@ -52,13 +55,24 @@ pub(crate) enum Terms {
     Process,
     /// Ends on disconnect, on proof about the host process, and once idle longer than this.
     Session(Duration),
+    /// Ends on proof that the process, its group and every user of the tree are gone. The records are
+    /// written by this machine alone, or by others as well.
+    Work(Locality),
 }
 
+/// What the terms are called whose records this machine alone writes.
+const WORK: &str = "work";
+
+/// What the terms are called whose records other machines write as well.
+const SHARED_WORK: &str = "shared-work";
+
 impl Terms {
-    /// Reads `process` or `session:150`, in milliseconds.
+    /// Reads `process`, `work`, `shared-work` or `session:150`, in milliseconds.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.split_once(':') {
             None if text == "process" => Some(Self::Process),
+            None if text == WORK => Some(Self::Work(Locality::ThisMachine)),
+            None if text == SHARED_WORK => Some(Self::Work(Locality::ManyMachines)),
             Some(("session", ms)) => Some(Self::Session(Duration::from_millis(ms.parse().ok()?))),
             Some(_) | None => None,
         }
@@ -68,12 +82,14 @@ impl Terms {
         match self {
             Self::Process => "process".to_owned(),
             Self::Session(ttl) => format!("session:{}", ttl.as_millis()),
+            Self::Work(Locality::ThisMachine) => WORK.to_owned(),
+            Self::Work(Locality::ManyMachines) => SHARED_WORK.to_owned(),
         }
     }
 
     fn policy(self) -> Result<LeasePolicy, lease_core::PolicyError> {
         match self {
-            // As `process_bound`, whose group and paths are another scenario's business.
+            // As `process_bound`, whose group and paths are other scenarios' business.
             Self::Process => PolicyBuilder::new()
                 .term(Term::PerGrant { max: None })
                 .on_expiry(OnExpiry::SuspendHolder)
@@ -84,6 +100,7 @@ impl Terms {
                 .again(lease_core::Again::Renew)
                 .build(),
             Self::Session(ttl) => LeasePolicy::hosted_session(ttl),
+            Self::Work(_) => Ok(LeasePolicy::process_bound()),
         }
     }
 }
@@ -103,6 +120,8 @@ pub(crate) fn run(folder: &Path, terms: Terms, pidfs: bool) -> Result<(), Proble
         registry: Registry::new(id, policy).with_receipts(RECEIPTS),
         liveness: ProcLiveness::new(ProcFs::at("/proc", kernel)),
         terms,
+        tree: TargetPath::resolve(tree(folder)).tried("naming the tree")?,
+        taken: Taken::default(),
         told: Vec::new(),
         connections: BTreeMap::new(),
         next_connection: 0,
@@ -119,6 +138,9 @@ struct Authority {
     registry: Registry<ProcessHolder>,
     liveness: ProcLiveness,
     terms: Terms,
+    /// Whose users count where the terms say so.
+    tree: TargetPath,
+    taken: Taken,
     told: Vec<Told>,
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
@@ -376,8 +398,18 @@ impl Authority {
     fn observe(&self, questions: &[Question<ProcessHolder>]) -> Vec<Answer> {
         questions
             .iter()
-            .map(|question| question.answer(self.liveness.observe(question)))
+            .map(|question| question.answer(self.liveness.observe(&self.placed(question))))
             .collect()
+    }
+
+    /// The question with what the core does not know: whose records these are, and where the work is.
+    fn placed(&self, question: &Question<ProcessHolder>) -> Question<ProcessHolder> {
+        let mut question = question.clone();
+        if let Terms::Work(locality) = self.terms {
+            question.locality = locality;
+            question.target = Some(self.tree.clone());
+        }
+        question
     }
 
     /// Looks at the holders that somebody waits for, and lets time pass.
@@ -428,8 +460,12 @@ impl Authority {
         if let Terms::Session(_) = self.terms {
             holder = holder.and_then(|holder| holder.with_session(&format!("s-{number}")));
         }
+        let holder = match holder {
+            Ok(holder) => self.with_group(holder),
+            Err(error) => Err(stranger(error.code(), &error)),
+        };
         match holder {
-            Err(error) => stranger(error.code(), &error),
+            Err(reply) => reply,
             Ok(holder) => {
                 if let Some(connection) = self.connections.get_mut(&number) {
                     connection.holder = Some(holder);
@@ -440,6 +476,15 @@ impl Authority {
                 }
             }
         }
+    }
+
+    /// Adds the process group that it is in, where that matters.
+    fn with_group(&self, holder: ProcessHolder) -> Result<ProcessHolder, Reply> {
+        if !matches!(self.terms, Terms::Work(_)) {
+            return Ok(holder);
+        }
+        let grouped = holder.with_present_group(self.liveness.proc());
+        grouped.map_err(|error| stranger(error.code(), &error))
     }
 
     /// Describes the peer of a socket, and makes sure that the number still meant that very process.
@@ -480,6 +525,10 @@ impl Authority {
             Control::Record { client, identity } => {
                 let identity: ProcessIdentity = identity.parse().tried("reading a record")?;
                 Report::Reply(self.acquire_for(&client, identity)?)
+            }
+            Control::Descriptors { free } => {
+                self.taken.leave(free)?;
+                Report::Descriptors
             }
             Control::Number { client, pid } => match self.describe(pid) {
                 Err(reply) => Report::Reply(reply),
@@ -543,10 +592,17 @@ fn refused(refusal: &Refusal<ProcessHolder>) -> Reply {
         code: refusal.code(),
         verdict: verdict.map(|verdict| format!("{}: {}", verdict.name(), verdict.evidence().proof)),
         by: refusal.by().map(|holder| holder.client().to_owned()),
+        occupants: verdict.map_or_else(Vec::new, occupants),
         in_flight: held.map_or(0, |held| held.in_flight),
         expired: held.is_some_and(|held| held.expired),
         text: refusal.to_string(),
     })
+}
+
+/// Returns who was seen at the holder's work.
+fn occupants(verdict: &Verdict) -> Vec<String> {
+    let each = verdict.evidence().occupants.iter();
+    each.map(ToString::to_string).collect()
 }
 
 fn told_receipt(receipt: &Receipt<ProcessHolder>) -> Told {

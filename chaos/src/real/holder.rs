@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use lease_core::{FencingToken, OpId};
 use lease_procfs::{ProcFs, ProcessIdentity};
+use rustix::process::{Pid, setpgid};
 
 use super::chance::random;
 use super::guarded::Guarded;
@@ -17,6 +18,7 @@ use super::pause::boottime_seconds;
 use super::problem::{Problem, Tried as _};
 use super::sys;
 use super::wire::{Answer, Command, RESOURCE, Reply, Request, SOCKET};
+use super::work;
 use crate::clock::Deadline;
 
 /// How long the authority may take to answer, beyond what a request may wait.
@@ -100,6 +102,11 @@ impl Holder {
             Command::EndThread => self.end_thread(),
             Command::LeaveLeader => Err(Problem::broken("the leader has left already")),
             Command::Describe => self.describe(),
+            Command::Enter { group } => enter(group),
+            Command::Employ { task, group } => {
+                let number = work::employ(&self.folder, task, group)?;
+                Ok(Answer::Employed { number })
+            }
             Command::Storm { ms, shielded } => self.storm(Duration::from_millis(ms), shielded),
         }
     }
@@ -261,6 +268,12 @@ impl Holder {
             refused,
         })
     }
+}
+
+/// Enters a process group, or makes one.
+fn enter(group: i32) -> Result<Answer, Problem> {
+    setpgid(None, Pid::from_raw(group)).tried("entering a process group")?;
+    Ok(Answer::Entered)
 }
 
 fn tell(answer: &Answer) -> Result<(), Problem> {

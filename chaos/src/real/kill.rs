@@ -219,7 +219,7 @@ fn check_runs(world: &mut World, impostor: &Process) -> Result<(), Problem> {
 }
 
 /// Waits for the begin of a tick, so that a holder and the next owner of its number fit into it.
-fn wait_for_tick() {
+pub(crate) fn wait_for_tick() {
     let tick = u64::try_from(TICK.as_nanos()).unwrap_or(u64::MAX);
     let into = boottime().as_nanos().checked_rem(tick).unwrap_or(0);
     pause(Duration::from_nanos(tick.saturating_sub(into)));

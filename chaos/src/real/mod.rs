@@ -13,7 +13,13 @@ use crate::scenario::Scenario;
 #[cfg(target_os = "linux")]
 mod authority;
 #[cfg(target_os = "linux")]
+mod boot;
+#[cfg(target_os = "linux")]
 mod chance;
+#[cfg(target_os = "linux")]
+mod deaths;
+#[cfg(target_os = "linux")]
+mod descriptors;
 #[cfg(target_os = "linux")]
 mod guarded;
 #[cfg(target_os = "linux")]
@@ -25,6 +31,8 @@ mod launch;
 #[cfg(target_os = "linux")]
 mod lines;
 #[cfg(target_os = "linux")]
+mod occupied;
+#[cfg(target_os = "linux")]
 mod pause;
 #[cfg(target_os = "linux")]
 mod place;
@@ -34,6 +42,8 @@ mod problem;
 mod restart;
 #[cfg(target_os = "linux")]
 mod roles;
+#[cfg(target_os = "linux")]
+mod shown;
 #[cfg(target_os = "linux")]
 mod steps;
 #[cfg(target_os = "linux")]
@@ -45,9 +55,13 @@ mod story;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
+mod taken;
+#[cfg(target_os = "linux")]
 mod tales;
 #[cfg(target_os = "linux")]
 mod wire;
+#[cfg(target_os = "linux")]
+mod work;
 #[cfg(target_os = "linux")]
 mod world;
 #[cfg(all(target_os = "linux", feature = "sqlite"))]

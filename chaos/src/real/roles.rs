@@ -12,6 +12,7 @@ use super::lines::send;
 use super::problem::Problem;
 use super::story::Story;
 use super::tales;
+use super::work::{self, Group, Task};
 use super::world::World;
 
 /// Runs the role that the arguments name; the problem, if there is one, is its last message.
@@ -54,6 +55,12 @@ fn take(role: &[OsString]) -> Result<(), Problem> {
             super::write_lock::writer(Path::new(folder), name, parse(ms, role)?)
         }
         (Some("idle"), []) => idle(),
+        (Some("worker"), [folder, task, group]) => {
+            let (task, group) = Task::parse(task)
+                .zip(Group::parse(group))
+                .ok_or_else(|| malformed(role))?;
+            work::worker(Path::new(folder), task, group)
+        }
         (Some("nested"), [_, ..]) => launch::nested(rest),
         (Some("numbered"), [number, _, ..]) => launch::numbered(parse(number, role)?, after(rest)),
         (Some("inside"), [pid, _, ..]) => launch::inside(parse(pid, role)?, after(rest)),

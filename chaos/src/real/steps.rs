@@ -70,6 +70,22 @@ impl World {
         Ok(refused)
     }
 
+    /// The contender asks and must be refused: somebody is at the dead holder's work, and is named.
+    pub(crate) fn work_is_awaited(
+        &mut self,
+        contender: &mut Process,
+        verdict: &str,
+        at_work: &[String],
+    ) -> Result<(), Problem> {
+        let refused = self.is_kept_out(contender, Rule::WorkIsAwaited, verdict)?;
+        self.story.count(Count::Occupied, 1);
+        let named = refused.occupants == at_work;
+        self.story.check(Rule::OccupantIsNamed, named, || {
+            format!("{at_work:?} are at work, told was {:?}", refused.occupants)
+        });
+        Ok(())
+    }
+
     /// The contender asks while the holder in the way runs.
     pub(crate) fn finds_it_alive(&mut self, contender: &mut Process) -> Result<Refused, Problem> {
         self.is_kept_out(contender, Rule::LiveHolderIsKept, "alive: running")

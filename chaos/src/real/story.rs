@@ -32,6 +32,8 @@ names! {
     Count {
         Claims = "claims-of-protocol-1",
         Damages = "damaged-records",
+        Deaths = "deaths-told",
+        Descriptors = "looks-short-of-descriptors",
         EqualTicks = "rounds-with-equal-start-ticks",
         Effects = "effects-seen",
         Errors = "errors-of-a-swap",
@@ -41,6 +43,7 @@ names! {
         Lost = "holds-that-noticed-their-loss",
         PidsRecycled = "pids-recycled",
         Records = "records-of-a-holder",
+        Occupied = "refusals-for-work-that-goes-on",
         Refusals = "refusals",
         ReuseMicros = "longest-reuse-us",
         Rounds = "rounds",
@@ -58,8 +61,10 @@ names! {
     /// What must hold.
     Rule {
         ClaimIsHonoured = "claim-is-honoured",
+        DeathIsToldOnce = "death-is-told-once",
         DeadHolderIsSucceeded = "dead-holder-is-succeeded",
         EffectIsSeen = "effect-is-seen",
+        EndingIsTheKernels = "ending-is-the-kernels",
         ErrorHasACause = "error-has-a-cause",
         GrantIsCreated = "grant-is-created",
         GrantIsTheKernels = "grant-is-the-kernels",
@@ -69,6 +74,7 @@ names! {
         LiveHolderIsKept = "live-holder-is-kept",
         NextIsGranted = "next-is-granted",
         NobodyStarves = "nobody-starves",
+        OccupantIsNamed = "occupant-is-named",
         OldAuthorityIsRefused = "old-authority-is-refused",
         ProofIsNamed = "proof-is-named",
         RecordNamesTheHolder = "record-names-the-holder",
@@ -77,6 +83,8 @@ names! {
         StaleTokenIsTold = "stale-token-is-told",
         TokensRise = "tokens-rise",
         UnknownNeverGrants = "unknown-never-grants",
+        WatchReapsNobody = "watch-reaps-nobody",
+        WorkIsAwaited = "work-is-awaited",
         WriteIsLetIn = "write-is-let-in",
     }
 }

@@ -1,7 +1,7 @@
 //! System calls that have no safe wrapper.
 #![expect(
     unsafe_code,
-    reason = "socket options, namespaces, forks and the end of one thread have no safe wrapper"
+    reason = "socket options, namespaces, forks, mappings and the end of one thread have no safe wrapper"
 )]
 
 use std::io;
@@ -77,6 +77,27 @@ pub(crate) fn leave_thread() -> ! {
         // SAFETY: the thread runs nothing after this. Its stack stays mapped, so what other threads
         // borrowed from it stays valid.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+}
+
+/// Maps the first page of a file, for as long as this process lives.
+pub(crate) fn map(file: &impl AsFd) -> io::Result<()> {
+    const PAGE: usize = 4_096;
+    // SAFETY: a new mapping where the kernel likes takes nothing away, and nobody reads it.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_fd().as_raw_fd(),
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
     }
 }
 

@@ -3,8 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::boot;
+use super::deaths;
+use super::descriptors;
 use super::kill;
 use super::launch::{SELF, tell};
+use super::occupied;
 use super::place;
 use super::problem::Problem;
 use super::restart;
@@ -65,6 +69,18 @@ tales! {
         "several writers are killed and stopped at random: no two holds overlap and tokens rise";
     "real-authority-restart", restart::authority_restart,
         "the authority is killed and another takes its place: old tokens are refused, in the end for ever";
+    "real-group-outlives-leader", occupied::group_outlives_leader,
+        "a killed leader's group lives on, reaped or not: nobody is granted before its last member is gone";
+    "real-group-number-again", occupied::group_number_again,
+        "the group of a dead holder is empty and its number leads another group: the next writer is granted";
+    "real-path-in-use", occupied::path_in_use,
+        "somebody who left the dead holder's group has its tree as directory, open or mapped, removed or not";
+    "real-descriptors-exhausted", descriptors::exhausted,
+        "the authority has few descriptors or none to look with, and nobody is granted what is in use";
+    "real-other-boot", boot::other_boot,
+        "a record of another boot proves a death only where no other machine writes records";
+    "real-death-watch", deaths::watch,
+        "children, strangers and a number that comes back are watched: each death is told once, and nobody is reaped";
     #[cfg(feature = "sqlite")] "real-write-lock-storm", write_lock::storm,
         "writers at one lock are killed, stopped and renumbered, its files damaged, its directory swapped";
 }

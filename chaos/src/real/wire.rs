@@ -3,6 +3,8 @@
 use lease_core::{AuthorityId, Code, FencingToken, Generation, OpId};
 use serde::{Deserialize, Serialize};
 
+use super::work::{Group, Task};
+
 /// The one resource of the scenarios.
 pub(crate) const RESOURCE: &str = "guarded/file";
 
@@ -78,6 +80,8 @@ pub(crate) struct Refused {
     pub(crate) code: Code,
     /// What was seen of the holder in the way, as `alive: running`.
     pub(crate) verdict: Option<String>,
+    /// Who was seen at the holder's work, as `12 (group)`.
+    pub(crate) occupants: Vec<String>,
     /// The label of the holder in the way.
     pub(crate) by: Option<String>,
     /// How many of its operations are in flight.
@@ -94,6 +98,8 @@ pub(crate) enum Control {
     Record { client: String, identity: String },
     /// Acquires for the process that has this number, as a caller may name it.
     Number { client: String, pid: i32 },
+    /// Keeps so many descriptors free and takes all the others; `None` gives them back.
+    Descriptors { free: Option<usize> },
     /// Lists the receipts after the first so many.
     Receipts { after: usize },
 }
@@ -108,6 +114,7 @@ pub(crate) enum Report {
     },
     Reply(Reply),
     Receipts(Vec<Told>),
+    Descriptors,
 }
 
 /// A receipt, with labels in place of numbers and random ids.
@@ -168,6 +175,15 @@ pub(crate) enum Command {
     LeaveLeader,
     /// Reads its own clock and describes itself.
     Describe,
+    /// Enters the process group of this number; 0 makes one of its own.
+    Enter {
+        group: i32,
+    },
+    /// Starts a process that outlives it, and waits until that one is at its task.
+    Employ {
+        task: Task,
+        group: Group,
+    },
     /// Acquires, writes and releases over and over.
     Storm {
         ms: u64,
@@ -188,6 +204,11 @@ pub(crate) enum Answer {
         tid: i32,
     },
     Ended,
+    Entered,
+    /// The worker has this number.
+    Employed {
+        number: i32,
+    },
     Left,
     Described {
         boottime_seconds: u64,

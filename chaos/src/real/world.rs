@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use lease_core::AuthorityId;
 use lease_procfs::Stat;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize as _, Serialize};
 use serde_json::Value;
@@ -27,6 +29,7 @@ use super::story::{Rule, Story};
 use super::wire::{
     Answer, Command as Order, Control, Reply, Report, SOCKET, Started, Starter, Told,
 };
+use super::work::{Group, Task};
 use crate::clock::Deadline;
 
 /// How long anything may take that has nothing to wait for.
@@ -86,6 +89,14 @@ impl World {
     /// Starts a holder that has an exact number and is connected to the authority.
     pub(crate) fn holder_numbered(&self, name: &str, number: i32) -> Result<Process, Problem> {
         let mut holder = Process::start_numbered(name, self.holder_command(name), number)?;
+        holder.connect()?;
+        Ok(holder)
+    }
+
+    /// Starts a holder that is in the process group of this number, or leads one where that is 0.
+    pub(crate) fn holder_in(&self, name: &str, group: i32) -> Result<Process, Problem> {
+        let mut holder = Process::start(name, self.holder_command(name))?;
+        holder.enter(group)?;
         holder.connect()?;
         Ok(holder)
     }
@@ -239,7 +250,29 @@ impl Process {
         }
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), Problem> {
+    /// Lets a holder enter a process group, or make one where the number is 0.
+    pub(crate) fn enter(&mut self, group: i32) -> Result<(), Problem> {
+        match self.obey(&Order::Enter { group })? {
+            Answer::Entered => Ok(()),
+            other => Err(Problem::broken(format_args!(
+                "{} answered {other:?}",
+                self.name
+            ))),
+        }
+    }
+
+    /// Lets a holder start a worker, which is ours to reap when the holder is gone.
+    pub(crate) fn employs(&mut self, task: Task, group: Group) -> Result<Worker, Problem> {
+        match self.obey(&Order::Employ { task, group })? {
+            Answer::Employed { number } => Worker::of(number),
+            other => Err(Problem::broken(format_args!(
+                "{} answered {other:?}",
+                self.name
+            ))),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Problem> {
         pidfd_send_signal(&self.pidfd, signal)
             .tried(format_args!("sending {signal:?} to {}", self.name))
     }
@@ -312,6 +345,37 @@ impl Drop for Process {
     }
 }
 
+/// A process that a holder started and that outlives it.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// Its number in the scenario's pid namespace.
+    pub(crate) number: i32,
+    pidfd: OwnedFd,
+}
+
+impl Worker {
+    fn of(number: i32) -> Result<Self, Problem> {
+        let pidfd = open_pidfd(number)?;
+        Ok(Self { number, pidfd })
+    }
+
+    /// Kills it, waits until it has exited, and leaves it unreaped.
+    pub(crate) fn kill(&self) -> Result<(), Problem> {
+        pidfd_send_signal(&self.pidfd, Signal::KILL).tried("killing a worker")?;
+        match readable(&self.pidfd, Deadline::within(PROMPT)).tried("polling a pidfd")? {
+            true => Ok(()),
+            false => Err(Problem::broken("a worker does not die")),
+        }
+    }
+
+    /// Kills and reaps it. Whoever started it is gone, so the first process of the namespace inherited it.
+    pub(crate) fn end(self) -> Result<(), Problem> {
+        self.kill()?;
+        let ended = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        ended.map(drop).tried("reaping a worker")
+    }
+}
+
 /// An authority in a process of its own.
 #[derive(Debug)]
 pub(crate) struct Authority {
@@ -360,6 +424,17 @@ impl Authority {
             client: client.to_owned(),
             pid,
         })
+    }
+
+    /// Leaves it so many descriptors; `None` is as many as before.
+    pub(crate) fn leave_descriptors(&mut self, free: Option<usize>) -> Result<(), Problem> {
+        self.process.send(&Control::Descriptors { free })?;
+        match self.process.hear(PROMPT)? {
+            Report::Descriptors => Ok(()),
+            other => Err(Problem::broken(format_args!(
+                "the authority said {other:?}"
+            ))),
+        }
     }
 
     fn order(&mut self, order: &Control) -> Result<Reply, Problem> {

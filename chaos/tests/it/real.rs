@@ -210,6 +210,81 @@ fn tokens_of_an_authority_that_was_killed_are_refused_for_ever() {
     assert_eq!(counted(&report, "fenced-writes"), 5);
 }
 
+// B29, S18
+#[test]
+fn group_of_a_killed_leader_is_awaited_to_its_last_member() {
+    let test = "group_of_a_killed_leader_is_awaited_to_its_last_member";
+    let Some(report) = passes(test, "real-group-outlives-leader") else {
+        return;
+    };
+    assert_eq!(counted(&report, "refusals-for-work-that-goes-on"), 4);
+    insta::assert_snapshot!(receipts(&report), @r"
+    WRITER_LEASE_ACQUIRED generation 1 leader
+    WRITER_LEASE_TAKEN_OVER generation 2 next from leader generation 1, proof no_such_process
+    WRITER_LEASE_RELEASED generation 2 next
+    WRITER_LEASE_ACQUIRED generation 3 member
+    WRITER_LEASE_TAKEN_OVER generation 4 next from member generation 3, proof no_such_process
+    ");
+}
+
+// B30, S22
+#[test]
+fn group_of_a_numbers_next_owner_is_nobody_at_the_dead_holders_work() {
+    let test = "group_of_a_numbers_next_owner_is_nobody_at_the_dead_holders_work";
+    let Some(report) = passes(test, "real-group-number-again") else {
+        return;
+    };
+    assert_eq!(counted(&report, "refusals-for-work-that-goes-on"), 3);
+    assert_eq!(counted(&report, "pids-recycled"), 3);
+    assert_eq!(counted(&report, "takeovers-on-proof"), 3);
+}
+
+#[test]
+fn tree_of_a_dead_holder_is_in_use_in_whichever_way_somebody_uses_it() {
+    let test = "tree_of_a_dead_holder_is_in_use_in_whichever_way_somebody_uses_it";
+    let Some(report) = passes(test, "real-path-in-use") else {
+        return;
+    };
+    assert_eq!(counted(&report, "refusals-for-work-that-goes-on"), 7);
+    assert_eq!(counted(&report, "takeovers-on-proof"), 7);
+}
+
+#[test]
+fn authority_without_descriptors_grants_nothing_that_is_in_use() {
+    let test = "authority_without_descriptors_grants_nothing_that_is_in_use";
+    let Some(report) = passes(test, "real-descriptors-exhausted") else {
+        return;
+    };
+    assert_eq!(counted(&report, "looks-short-of-descriptors"), 32);
+    insta::assert_snapshot!(receipts(&report), @r"
+    WRITER_LEASE_ACQUIRED generation 1 first
+    WRITER_LEASE_TAKEN_OVER generation 2 next from first generation 1, proof no_such_process
+    ");
+}
+
+// B28, S21
+#[test]
+fn boot_of_another_machine_is_no_proof_and_an_earlier_one_is() {
+    let test = "boot_of_another_machine_is_no_proof_and_an_earlier_one_is";
+    let Some(report) = passes(test, "real-other-boot") else {
+        return;
+    };
+    insta::assert_snapshot!(receipts(&report), @r"
+    WRITER_LEASE_ACQUIRED generation 1 far
+    WRITER_LEASE_ACQUIRED generation 1 namesake
+    WRITER_LEASE_TAKEN_OVER generation 2 next from namesake generation 1, proof other_boot
+    ");
+}
+
+#[test]
+fn watch_tells_each_death_once_and_leaves_the_ending_to_the_parent() {
+    let test = "watch_tells_each_death_once_and_leaves_the_ending_to_the_parent";
+    let Some(report) = passes(test, "real-death-watch") else {
+        return;
+    };
+    assert_eq!(counted(&report, "deaths-told"), 6);
+}
+
 /// A folder for one test.
 #[derive(Debug)]
 struct Folder(PathBuf);
