@@ -40,6 +40,7 @@ fn earlier_boot(world: &mut World) -> Result<(), Problem> {
     let mut authority = world.authority(Terms::Work(ThisMachine))?;
     let mut next = world.holder("next")?;
     let mut namesake = world.holder_in("namesake", 0)?;
+    let _member = namesake.employs(Task::Nothing, Group::Same)?;
     let mut other = world.holder_in("other", 0)?;
     let user = other.employs(Task::Directory, Group::Own)?;
     let old = recorded_elsewhere(world, &mut authority, &mut namesake)?;

@@ -20,7 +20,8 @@ pub(crate) fn exhausted(world: &mut World) -> Result<(), Problem> {
     let group = first.number;
     let old = world.acquires(&mut first)?;
     let member = first.employs(Task::Nothing, Group::Same)?;
-    let user = first.employs(Task::File, Group::Own)?;
+    // What takes the most descriptors to see.
+    let user = first.employs(Task::OtherNamespace, Group::Own)?;
 
     let blind = "unknown: lookup_exhausted";
     is_kept(world, &mut authority, &mut next, [blind, "alive: running"])?;

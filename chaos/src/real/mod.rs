@@ -16,6 +16,8 @@ mod authority;
 mod boot;
 #[cfg(target_os = "linux")]
 mod chance;
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+mod claim;
 #[cfg(target_os = "linux")]
 mod deaths;
 #[cfg(target_os = "linux")]

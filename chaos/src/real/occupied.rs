@@ -20,9 +20,10 @@ use super::world::{Authority, Process, World, is_taken, next_number};
 const ROUNDS: usize = 3;
 
 /// How somebody uses the tree, one after the other.
-const USES: [Task; 7] = [
+const USES: [Task; 8] = [
     Task::Directory,
     Task::OtherName,
+    Task::OtherNamespace,
     Task::RemovedDirectory,
     Task::File,
     Task::RemovedFile,

@@ -54,6 +54,8 @@ fn take(role: &[OsString]) -> Result<(), Problem> {
         (Some("lock-writer"), [folder, name, ms]) => {
             super::write_lock::writer(Path::new(folder), name, parse(ms, role)?)
         }
+        #[cfg(feature = "sqlite")]
+        (Some("lock-once"), [folder]) => super::claim::once(Path::new(folder)),
         (Some("idle"), []) => idle(),
         (Some("worker"), [folder, task, group]) => {
             let (task, group) = Task::parse(task)

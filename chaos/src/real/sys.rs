@@ -1,7 +1,7 @@
 //! System calls that have no safe wrapper.
 #![expect(
     unsafe_code,
-    reason = "socket options, namespaces, forks, mappings and the end of one thread have no safe wrapper"
+    reason = "socket options, namespaces, forks, mappings, traces and the end of one thread have no safe wrapper"
 )]
 
 use std::io;
@@ -99,6 +99,107 @@ pub(crate) fn map(file: &impl AsFd) -> io::Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// Traces a process of one thread, a child of ours, from this thread, and stops it. It ends with us.
+#[cfg(feature = "sqlite")]
+pub(crate) fn trace(pid: i32) -> io::Result<()> {
+    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_EXITKILL;
+    request(libc::PTRACE_SEIZE, pid, 0, options)?;
+    request(libc::PTRACE_INTERRUPT, pid, 0, 0)?;
+    wait_for_stop(pid).map(drop)
+}
+
+/// Lets a traced process go on to the begin of its next system call. `None` if it has ended.
+#[cfg(feature = "sqlite")]
+pub(crate) fn next_call(pid: i32) -> io::Result<Option<Call>> {
+    /// What `waitpid` tells of a stop at a system call: `PTRACE_O_TRACESYSGOOD`.
+    const AT_CALL: i32 = libc::SIGTRAP | 0x80;
+    let mut signal = 0;
+    loop {
+        request(libc::PTRACE_SYSCALL, pid, 0, signal)?;
+        match wait_for_stop(pid)? {
+            None => return Ok(None),
+            Some(AT_CALL) => {
+                // At its end there is nothing to be seen.
+                if let Some(call) = call_of(pid)? {
+                    return Ok(Some(call));
+                }
+                signal = 0;
+            }
+            // A group stop or our own interruption is no signal to pass on.
+            Some(libc::SIGTRAP) => signal = 0,
+            Some(other) => signal = other,
+        }
+    }
+}
+
+/// Traces a process no more; it goes on.
+#[cfg(feature = "sqlite")]
+pub(crate) fn let_go(pid: i32) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, pid, 0, 0)
+}
+
+/// A system call that begins: `struct ptrace_syscall_info` of `linux/ptrace.h`, as far as its entry.
+#[cfg(feature = "sqlite")]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Call {
+    op: u8,
+    pad: [u8; 3],
+    arch: u32,
+    instruction_pointer: u64,
+    stack_pointer: u64,
+    /// Which call.
+    pub(crate) number: u64,
+    /// Its arguments.
+    pub(crate) arguments: [u64; 6],
+}
+
+#[cfg(feature = "sqlite")]
+fn call_of(pid: i32) -> io::Result<Option<Call>> {
+    /// `PTRACE_GET_SYSCALL_INFO` (Linux 5.3).
+    const GET_SYSCALL_INFO: TraceRequest = 0x420e;
+    /// `PTRACE_SYSCALL_INFO_ENTRY`.
+    const ENTRY: u8 = 1;
+    let mut call = Call::default();
+    // SAFETY: the kernel writes no more than it is told there is room for, and every part is an integer.
+    let answer = unsafe { libc::ptrace(GET_SYSCALL_INFO, pid, size_of::<Call>(), &raw mut call) };
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((call.op == ENTRY).then_some(call))
+}
+
+/// How the C library writes the number of a request.
+#[cfg(all(feature = "sqlite", target_env = "musl"))]
+type TraceRequest = libc::c_int;
+#[cfg(all(feature = "sqlite", not(target_env = "musl")))]
+type TraceRequest = libc::c_uint;
+
+/// Asks for something that takes numbers only.
+#[cfg(feature = "sqlite")]
+fn request(request: TraceRequest, pid: i32, address: usize, data: i32) -> io::Result<()> {
+    let data = libc::c_long::from(data);
+    // SAFETY: none of the requests of this file that come here reads or writes memory of ours.
+    match unsafe { libc::ptrace(request, pid, address, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until a traced process stops, and returns by which signal. `None` if it has ended.
+#[cfg(feature = "sqlite")]
+fn wait_for_stop(pid: i32) -> io::Result<Option<i32>> {
+    let mut status = 0;
+    // SAFETY: writes one integer.
+    while unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    Ok(libc::WIFSTOPPED(status).then(|| libc::WSTOPSIG(status)))
 }
 
 /// Forks a child that sleeps for a second and keeps every open file but the standard ones.

@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::boot;
+#[cfg(feature = "sqlite")]
+use super::claim;
 use super::deaths;
 use super::descriptors;
 use super::kill;
@@ -81,6 +83,8 @@ tales! {
         "a record of another boot proves a death only where no other machine writes records";
     "real-death-watch", deaths::watch,
         "children, strangers and a number that comes back are watched: each death is told once, and nobody is reaped";
+    #[cfg(feature = "sqlite")] "real-claim-in-between", claim::in_between,
+        "a claim of protocol 1 comes in the place of a dead one just before that is replaced, and stays there";
     #[cfg(feature = "sqlite")] "real-write-lock-storm", write_lock::storm,
         "writers at one lock are killed, stopped and renumbered, its files damaged, its directory swapped";
 }

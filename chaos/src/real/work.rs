@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::mount::mount_bind;
 use rustix::process::{Pid, set_parent_process_death_signal, setpgid};
+use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
 use super::launch::itself;
@@ -66,6 +68,8 @@ words! {
         RemovedDirectory = "removed-directory",
         /// It works in a directory of it by another name.
         OtherName = "other-name",
+        /// The same in a mount namespace of its own, as a container does.
+        OtherNamespace = "other-namespace",
         /// It has a file of it open.
         File = "file",
         /// It has a file of it open that was removed.
@@ -92,7 +96,9 @@ impl Task {
     pub(crate) const fn by(self) -> &'static str {
         match self {
             Self::Nothing | Self::Neighbour => "",
-            Self::Directory | Self::RemovedDirectory | Self::OtherName => "cwd",
+            Self::Directory | Self::RemovedDirectory | Self::OtherName | Self::OtherNamespace => {
+                "cwd"
+            }
             Self::File | Self::RemovedFile => "fd",
             Self::Mapping | Self::RemovedMapping => "map",
         }
@@ -143,6 +149,13 @@ fn begin(folder: &Path, task: Task) -> io::Result<Option<File>> {
         Task::Neighbour => work_in(folder.join("tree-2"))?,
         Task::Directory => work_in(tree.join(name))?,
         Task::OtherName => work_in(other_name(folder).join(name))?,
+        Task::OtherNamespace => {
+            let inside = folder.join("inside");
+            fs::create_dir_all(&inside)?;
+            sys::unshare(UnshareFlags::NEWNS)?;
+            mount_bind(&tree, &inside)?;
+            work_in(inside.join(name))?;
+        }
         Task::RemovedDirectory => {
             work_in(tree.join(&name))?;
             fs::remove_dir(tree.join(name))?;

@@ -45,10 +45,10 @@ const HOLDS: u64 = 100;
 const STARVED: Duration = Duration::from_secs(5);
 
 /// The number of no process.
-const NOBODY: i32 = 4_194_303;
+pub(crate) const NOBODY: i32 = 4_194_303;
 
 /// Where the record lies in its directory.
-const RECORD_NAME: &str = "app.db.write-lock";
+pub(crate) const RECORD_NAME: &str = "app.db.write-lock";
 
 /// How long a record of protocol 2 is.
 const RECORD: u64 = 1_024;
@@ -64,8 +64,8 @@ struct Said {
 
 /// Where everything lies.
 #[derive(Debug)]
-struct Files {
-    directory: PathBuf,
+pub(crate) struct Files {
+    pub(crate) directory: PathBuf,
     log: PathBuf,
     /// Has a byte for the beginning of each damage to a record, and one for its end.
     damages: PathBuf,
@@ -74,7 +74,7 @@ struct Files {
 }
 
 impl Files {
-    fn of(folder: &Path) -> Self {
+    pub(crate) fn of(folder: &Path) -> Self {
         Self {
             directory: folder.join("data"),
             log: folder.join("log"),
@@ -83,7 +83,7 @@ impl Files {
         }
     }
 
-    fn lock(&self, name: &str) -> Result<WriteLock, Problem> {
+    pub(crate) fn lock(&self, name: &str) -> Result<WriteLock, Problem> {
         let options = LockOptions::new().role("storm").label(name);
         options
             .open(self.directory.join("app.db"))
@@ -276,7 +276,7 @@ fn refused(
 }
 
 /// An error with its causes, in one line.
-fn in_full(error: &dyn std::error::Error) -> String {
+pub(crate) fn in_full(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<_> = causes.map(ToString::to_string).collect();
     texts.join(": ")
@@ -445,7 +445,7 @@ impl Storm {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         let is_alive = chance.below(2) == 0;
         let pid = if is_alive { own } else { NOBODY };
-        let claim = format!("{{\"pid\":{pid},\"token\":\"old\",\"created_at_ms\":5}}");
+        let claim = claim_of(pid);
         match self.put(&record, claim.as_bytes()) {
             Ok(()) => world.story.count(Count::Claims, 1),
             // Between the two directories there is none.
@@ -511,6 +511,11 @@ impl Storm {
         });
         Ok(())
     }
+}
+
+/// A claim of protocol 1.
+pub(crate) fn claim_of(pid: i32) -> String {
+    format!("{{\"pid\":{pid},\"token\":\"old\",\"created_at_ms\":5}}")
 }
 
 /// Writes over the start of the record, as a holder does that is killed in the middle of it. Nobody

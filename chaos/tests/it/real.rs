@@ -245,8 +245,8 @@ fn tree_of_a_dead_holder_is_in_use_in_whichever_way_somebody_uses_it() {
     let Some(report) = passes(test, "real-path-in-use") else {
         return;
     };
-    assert_eq!(counted(&report, "refusals-for-work-that-goes-on"), 7);
-    assert_eq!(counted(&report, "takeovers-on-proof"), 7);
+    assert_eq!(counted(&report, "refusals-for-work-that-goes-on"), 8);
+    assert_eq!(counted(&report, "takeovers-on-proof"), 8);
 }
 
 #[test]
@@ -504,6 +504,16 @@ fn scenario_without_proc_is_not_run() {
         told.contains("not run  real-kill-exited: proc-mount: "),
         "{told}"
     );
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn claim_that_comes_just_before_a_dead_one_is_replaced_stays() {
+    let test = "claim_that_comes_just_before_a_dead_one_is_replaced_stays";
+    let Some(report) = passes(test, "real-claim-in-between") else {
+        return;
+    };
+    assert_eq!(counted(&report, "effects-seen"), 1);
 }
 
 #[cfg(feature = "sqlite")]
