@@ -2,8 +2,10 @@
 //!
 //! What cannot be opened is doubt: it is no death, and a tree that cannot be looked at is not empty.
 
+use lease_procfs::Kernel;
+
 use super::problem::Problem;
-use super::steps::AT_ONCE;
+use super::steps::{AT_ONCE, alive};
 use super::story::{Count, Rule};
 use super::wire::Reply;
 use super::work::{Group, Task};
@@ -24,7 +26,12 @@ pub(crate) fn exhausted(world: &mut World) -> Result<(), Problem> {
     let user = first.employs(Task::OtherNamespace, Group::Own)?;
 
     let blind = "unknown: lookup_exhausted";
-    is_kept(world, &mut authority, &mut next, [blind, "alive: running"])?;
+    is_kept(
+        world,
+        &mut authority,
+        &mut next,
+        [blind, alive(Kernel::detect())],
+    )?;
     first.kill()?;
     world.story.count(Count::Kills, 1);
     // The dead holder's connection has ended, and is closed before the answer to this: it would come free

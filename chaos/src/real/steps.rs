@@ -1,6 +1,7 @@
 //! Steps that the scenarios have in common, each with its check.
 
 use lease_core::{Code, FencingToken, Generation};
+use lease_procfs::Kernel;
 
 use super::problem::Problem;
 use super::story::{Count, Rule};
@@ -14,6 +15,15 @@ pub(crate) struct Granted {
     pub(crate) code: Code,
     pub(crate) created: bool,
     pub(crate) previous: Option<Generation>,
+}
+
+/// What is said of a holder that runs: before Linux 6.9 it is known by its start ticks only.
+pub(crate) const fn alive(kernel: Kernel) -> &'static str {
+    if kernel.pidfs {
+        "alive: running"
+    } else {
+        "alive: running_by_start_ticks"
+    }
 }
 
 /// Asks at once, without waiting.
@@ -88,7 +98,7 @@ impl World {
 
     /// The contender asks while the holder in the way runs.
     pub(crate) fn finds_it_alive(&mut self, contender: &mut Process) -> Result<Refused, Problem> {
-        self.is_kept_out(contender, Rule::LiveHolderIsKept, "alive: running")
+        self.is_kept_out(contender, Rule::LiveHolderIsKept, alive(Kernel::detect()))
     }
 
     /// The successor asks and must be granted on this proof that the holder of `old` is gone.
@@ -197,5 +207,24 @@ impl World {
             format!("{}: {order:?} was answered {reply:?}", holder.name)
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lease_core::Locality;
+    use lease_procfs::{ProcFs, ProcLiveness, ProcessIdentity};
+
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_inodes_of_pidfds_says_in_its_own_words_that_a_holder_runs() {
+        for kernel in [Kernel::detect(), Kernel::detect().without_pidfs()] {
+            let proc = ProcFs::at("/proc", kernel);
+            let own = ProcessIdentity::own(&proc).unwrap();
+            let verdict = ProcLiveness::new(proc).judge(&own, Locality::ThisMachine);
+            let told = format!("{}: {}", verdict.name(), verdict.evidence().proof);
+            assert_eq!(told, alive(kernel));
+        }
     }
 }
