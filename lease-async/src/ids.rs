@@ -146,6 +146,18 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn all_of_a_stock_is_drawn_before_it_is_filled_anew() {
+        stocked().unwrap();
+        let mut stock = of_sevens(STOCK_BYTES);
+        stock.process = super::process_if_made();
+        for _ in 0..STOCK_BYTES / 16 {
+            assert_eq!(stock.draw().unwrap(), [7; 16]);
+        }
+        assert_ne!(stock.draw().unwrap(), [7; 16]);
+    }
+
     #[test]
     fn a_stock_of_another_process_is_filled_anew() {
         stocked().unwrap();
