@@ -263,9 +263,16 @@ pub(super) const fn failed((outcome, _): Told) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
     use std::collections::BTreeSet;
 
-    use super::{Outcome, Reason};
+    use lease_core::{
+        AuthorityId, Bounded, Change, Code, Counter, Detail, Fenced, FencingToken, Generation,
+        LeaseId, Mismatch, Moment, OpId, Refusal, SessionHolder, TtlFault, Verb, Wait, WaiterId,
+    };
+
+    use super::{Outcome, Reason, Told};
+    use crate::{AcquireError, AuthorityError, LeaseError, Leases, Loss, Memory};
 
     const CONTRACT: &str = include_str!("../../../docs/telemetry.md");
 
@@ -283,5 +290,287 @@ mod tests {
         assert_eq!(table("Outcomes"), outcomes.collect());
         let reasons = Reason::ALL.iter().map(|reason| reason.name());
         assert_eq!(table("Reasons"), reasons.collect());
+    }
+
+    fn token() -> FencingToken {
+        FencingToken {
+            authority: AuthorityId::from_random([1; 16]),
+            generation: Generation::new(1).unwrap(),
+            lease: LeaseId::from_random([2; 16]),
+        }
+    }
+
+    /// What three sessions are told: one holds below, another waits above, and the third asks for what is held and for
+    /// what is free.
+    async fn in_the_way() -> [Refusal<SessionHolder>; 2] {
+        let leases = Leases::new(Memory::new().unwrap()).unwrap();
+        let [one, other, third] = ["a", "b", "c"].map(|agent| leases.connect(agent).unwrap());
+        let _held = one.acquire("docs/held").await.unwrap();
+        let waits = other.acquire("docs").forever().into_future();
+        let mut waits = core::pin::pin!(waits);
+        let mut context = core::task::Context::from_waker(core::task::Waker::noop());
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        let mut told = Vec::new();
+        for resource in ["docs/held", "docs/free"] {
+            match third.acquire(resource).await {
+                Err(AcquireError::Refused(refused)) => told.push(refused),
+                other => panic!("{other:?}"),
+            }
+        }
+        told.try_into().unwrap()
+    }
+
+    #[track_caller]
+    fn check<H: core::fmt::Debug>(refusal: &Refusal<H>, told: Told) {
+        assert_eq!(super::refusal(refusal), told, "{refusal:?}");
+        assert!(!super::failed(told), "{refusal:?}");
+    }
+
+    #[tokio::test]
+    async fn who_is_refused_since_others_are_there_is_told_that_it_is_held() {
+        let held = |reason| (Outcome::Held, Some(reason));
+        let [refused, behind] = in_the_way().await;
+        check(&refused, held(Reason::Conflict));
+        let Refusal::Held(lease) = refused else {
+            panic!("{refused:?}")
+        };
+        check(&Refusal::Uninspectable(lease), held(Reason::Uninspectable));
+        check(&behind, held(Reason::Behind));
+        let late = Refusal::<()>::TimedOut {
+            waiter: WaiterId::from_order(1),
+            waited: Duration::ZERO,
+            last: None,
+        };
+        check(&late, held(Reason::TimedOut));
+    }
+
+    #[test]
+    fn every_other_refusal_has_its_outcome_and_reason() {
+        let (waiter, given) = (WaiterId::from_order(1), token());
+        let op = OpId::from_random([3; 16]);
+        let refused = |reason| (Outcome::Refused, Some(reason));
+        for (refusal, told) in [
+            (
+                Refusal::<()>::Withdrawn { waiter },
+                (Outcome::Cancelled, Some(Reason::Disconnected)),
+            ),
+            (
+                Refusal::StaleToken {
+                    given,
+                    present: None,
+                    verb: Verb::Touch,
+                },
+                (Outcome::Lost, Some(Reason::Stale)),
+            ),
+            (
+                Refusal::OperationInFlight {
+                    count: 1,
+                    oldest: Moment::ZERO,
+                },
+                refused(Reason::InFlight),
+            ),
+            (Refusal::OperationId { op }, refused(Reason::OperationId)),
+            (
+                Refusal::Limit {
+                    what: Bounded::Waiters,
+                    most: 1,
+                },
+                refused(Reason::Limit),
+            ),
+            (Refusal::Ttl(TtlFault::Zero), refused(Reason::Ttl)),
+            (
+                Refusal::Expired {
+                    token: given,
+                    expired_at: Moment::ZERO,
+                },
+                refused(Reason::Expired),
+            ),
+            (
+                Refusal::Mismatch(Mismatch::Holder),
+                refused(Reason::Mismatch),
+            ),
+            (Refusal::Required, refused(Reason::NotHeld)),
+            (
+                Refusal::Exhausted {
+                    counter: Counter::Seq,
+                },
+                refused(Reason::Counter),
+            ),
+            (Refusal::Gate(Code::Fenced), refused(Reason::Gate)),
+            (Refusal::ReservedLease, refused(Reason::WrongCall)),
+            (Refusal::Misaddressed, refused(Reason::WrongCall)),
+        ] {
+            check(&refusal, told);
+        }
+    }
+
+    #[test]
+    fn every_error_has_its_outcome_and_reason() {
+        let key = lease_core::ResourceKey::new("").unwrap_err();
+        let attempt = LeaseId::from_random([2; 16]);
+        let failed = |reason| (Outcome::Failed, Some(reason));
+        let unknown = (Outcome::Unknown, Some(Reason::Undecided));
+        let causes: [(fn() -> AuthorityError, Told); 4] = [
+            (
+                || AuthorityError::Unreachable("it is down".into()),
+                failed(Reason::Unreachable),
+            ),
+            (
+                || AuthorityError::Unsupported("this"),
+                failed(Reason::Unsupported),
+            ),
+            (
+                || AuthorityError::Corrupt("it is torn".into()),
+                failed(Reason::Corrupt),
+            ),
+            (|| AuthorityError::ShutDown, failed(Reason::ShutDown)),
+        ];
+        for (cause, told) in causes {
+            assert_eq!(super::authority(&cause()), told);
+            assert_eq!(
+                super::acquire(&AcquireError::<()>::Authority(cause())),
+                told
+            );
+            assert_eq!(super::lease(&LeaseError::<()>::Authority(cause())), told);
+            assert!(super::failed(told));
+        }
+        let undecided = AuthorityError::Undecided { attempt };
+        assert_eq!(super::authority(&undecided), unknown);
+        assert!(super::failed(unknown));
+        for (error, told) in [
+            (
+                AcquireError::<()>::Resource(key),
+                (Outcome::Refused, Some(Reason::NoResource)),
+            ),
+            (
+                AcquireError::Refused(Refusal::Required),
+                (Outcome::Refused, Some(Reason::NotHeld)),
+            ),
+            (
+                AcquireError::Cancelled,
+                (Outcome::Cancelled, Some(Reason::Token)),
+            ),
+            (
+                AcquireError::Releasing,
+                (Outcome::Held, Some(Reason::Releasing)),
+            ),
+            (
+                AcquireError::SessionGone,
+                (Outcome::Cancelled, Some(Reason::Disconnected)),
+            ),
+        ] {
+            assert_eq!(super::acquire(&error), told, "{error:?}");
+        }
+        for (error, told) in [
+            (
+                LeaseError::<()>::Refused(Refusal::Required),
+                (Outcome::Refused, Some(Reason::NotHeld)),
+            ),
+            (
+                LeaseError::TermTooShort,
+                (Outcome::Refused, Some(Reason::ShortTerm)),
+            ),
+        ] {
+            assert_eq!(super::lease(&error), told, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn every_loss_and_every_word_of_a_gate_has_its_reason() {
+        for (loss, reason) in [
+            (Loss::Released, Reason::Released),
+            (Loss::Disconnected, Reason::Disconnected),
+            (Loss::Expired, Reason::Expired),
+            (Loss::Proven, Reason::Proven),
+            (Loss::Revoked, Reason::Revoked),
+            (Loss::SessionEnded, Reason::SessionEnded),
+            (Loss::HandedOver, Reason::HandedOver),
+            (Loss::Stale, Reason::Stale),
+        ] {
+            assert_eq!(Reason::of_loss(loss), reason);
+            let told = super::lease(&LeaseError::<()>::Lost(loss));
+            assert_eq!(told, (Outcome::Lost, Some(reason)));
+        }
+        let current = token();
+        let (authority, generation) = (current.authority, current.generation);
+        for (fenced, reason) in [
+            (Fenced::Older { current }, Reason::OlderToken),
+            (Fenced::Twice { current }, Reason::DoubleGrant),
+            (Fenced::Revoked { generation }, Reason::Revoked),
+            (
+                Fenced::OtherAuthority { current: authority },
+                Reason::OtherAuthority,
+            ),
+        ] {
+            assert_eq!(Reason::of_fence(&fenced), reason, "{fenced:?}");
+        }
+    }
+
+    /// What an authority in memory does first.
+    async fn change() -> Change {
+        let memory = Memory::new().unwrap();
+        let call = crate::Call {
+            resource: Some("docs".parse().unwrap()),
+            action: lease_core::Action::Acquire {
+                holder: SessionHolder::new("a", "a").unwrap(),
+                ttl: None,
+            },
+            wait: Wait::No,
+        };
+        match crate::Authority::call(&memory, call).answer().await {
+            Ok(crate::Outcome::Granted(_, change)) => change,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn every_change_of_who_holds_has_its_outcome_and_reason() {
+        let mut change = change().await;
+        for (code, told) in [
+            (Code::Created, Some((Outcome::Acquired, None))),
+            (Code::LeaseAcquired, Some((Outcome::Acquired, None))),
+            (Code::Reentrant, Some((Outcome::Reentered, None))),
+            (Code::Renewed, Some((Outcome::Renewed, None))),
+            (Code::Touched, Some((Outcome::Renewed, None))),
+            (
+                Code::TakenOver,
+                Some((Outcome::TakenOver, Some(Reason::Proven))),
+            ),
+            (Code::Released, Some((Outcome::Released, None))),
+            (Code::LeaseReleased, Some((Outcome::Released, None))),
+            (
+                Code::ReleasedAfterFailure,
+                Some((Outcome::Released, Some(Reason::Failure))),
+            ),
+            (
+                Code::Abandoned,
+                Some((Outcome::Released, Some(Reason::Abandoned))),
+            ),
+            (
+                Code::Disconnected,
+                Some((Outcome::Lost, Some(Reason::Disconnected))),
+            ),
+            (Code::Reclaimed, Some((Outcome::Expired, None))),
+            (Code::Revoked, Some((Outcome::Lost, Some(Reason::Revoked)))),
+            (
+                Code::SessionEnded,
+                Some((Outcome::Lost, Some(Reason::SessionEnded))),
+            ),
+            (Code::Adopted, Some((Outcome::HandedOver, None))),
+            (Code::Queued, None),
+            (Code::OperationBegun, None),
+        ] {
+            change.code = code;
+            assert_eq!(super::change(&change), told, "{code:?}");
+        }
+        change.detail = Detail::Released {
+            held: Duration::ZERO,
+            exited: true,
+        };
+        for code in [Code::Released, Code::LeaseReleased] {
+            change.code = code;
+            let told = (Outcome::Lost, Some(Reason::Proven));
+            assert_eq!(super::change(&change), Some(told), "{code:?}");
+        }
     }
 }
