@@ -93,10 +93,10 @@ impl Shared {
     }
 }
 
-impl Drop for ProcDeaths {
+impl Drop for Shared {
     fn drop(&mut self) {
-        // So that the task sees that nobody is left; a watch that cannot be woken has none.
-        drop(self.shared.watch.wake());
+        // So that the task sees that nobody is left, now that nobody is; a watch that cannot be woken has none.
+        drop(self.watch.wake());
     }
 }
 

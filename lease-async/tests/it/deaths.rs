@@ -4,8 +4,10 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use lease_async::lease_procfs::{Kernel, ProcFs, ProcessHolder, ProcessIdentity};
-use lease_async::{AcquireError, LeasePolicy, Leases, Loss, Memory, Session, Standing};
-use lease_core::Code;
+use lease_async::{
+    AcquireError, LeasePolicy, Leases, Loss, Memory, Session, Standing, SystemClock,
+};
+use lease_core::{Clock as _, Code};
 use tokio::time::timeout;
 
 use crate::rig::{KEY, SOON};
@@ -157,5 +159,25 @@ async fn a_living_host_gives_nothing_away() {
         assert_eq!(refused.code(), Some(Code::LeaseHeld));
         wait *= 2;
         assert!(wait < SOON);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_nobody_needs_any_more_leaves_no_descriptor_behind() {
+    if not_run("deaths::a_watch_that_nobody_needs_any_more_leaves_no_descriptor_behind") {
+        return;
+    }
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // What all watches have in common stays.
+    let _stays = leases();
+    let before = open();
+    for _ in 0..10 {
+        drop(leases());
+    }
+    // The thread that listens to them lets them go.
+    let end = SystemClock::new().now().after(SOON);
+    while open() > before {
+        assert!(SystemClock::new().now() < end, "{} of {before}", open());
+        tokio::task::yield_now().await;
     }
 }
