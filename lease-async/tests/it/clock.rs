@@ -5,12 +5,12 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use lease_async::{
-    AcquireError, AlarmClock as _, Event, LeasePolicy, Leases, Memory, Moment, Standing,
-    SystemClock,
+    AcquireError, AlarmClock as _, Event, LeasePolicy, Leases, ManualClock, Memory, Moment,
+    Standing, SystemClock,
 };
 use lease_core::{Clock as _, Refusal};
 
-use crate::rig::{KEY, SOON};
+use crate::rig::{Counts, KEY, SOON};
 
 struct Tell(mpsc::Sender<Moment>);
 
@@ -63,6 +63,26 @@ fn a_dropped_alarm_does_not_ring() {
         .unwrap();
     assert!(told.recv_timeout(SOON).is_ok());
     assert!(rings.try_recv().is_err());
+}
+
+#[test]
+fn a_clock_that_is_set_rings_what_is_due_and_goes_back_too() {
+    let at = Moment::from_millis;
+    let clock = ManualClock::new(at(10));
+    let rings = Arc::<Counts>::default();
+    let arm = |moment| clock.arm(moment, Waker::from(Arc::clone(&rings))).unwrap();
+    let (first, second) = (arm(at(20)), arm(at(30)));
+    for (moment, rang) in [(15, 0), (20, 1), (5, 1), (29, 1)] {
+        clock.set(at(moment));
+        assert_eq!((clock.now(), rings.get()), (at(moment), rang));
+        assert_eq!(clock.armed(), 2 - rang);
+    }
+    drop(second);
+    clock.set(at(40));
+    assert_eq!((rings.get(), clock.armed()), (1, 0));
+    drop(first);
+    // It tells people no time of day.
+    assert_eq!(clock.wall_ms(), None);
 }
 
 #[test]
