@@ -404,6 +404,16 @@ fn a_program_whose_connections_keep_their_locks_gives_this_one_back() {
 }
 
 #[test]
+fn what_has_the_name_of_an_unfinished_mutex_but_for_its_end_is_in_nobodys_way() {
+    let place = Place::new();
+    let beginning = place.mutex().with_extension("mutex.new-");
+    fs::create_dir(&beginning).unwrap();
+    now(&place.lock()).unwrap().release().unwrap();
+    assert!(place.mutex().is_file() && beginning.is_dir());
+    assert_eq!(place.names().len(), 3);
+}
+
+#[test]
 fn a_program_that_locks_files_in_a_way_of_its_own_locks_the_mutex_as_others_do() {
     for way in [c"unix-excl", c"unix-dotfile", c"unix-none"] {
         let place = Place::new();
