@@ -121,18 +121,10 @@ const WORKING: [(u64, &str); 12] = [
     (0x3434, "nilfs"),
 ];
 
-/// Refuses a directory on a file system whose locks are not known to work.
+/// Refuses a directory on a file system whose locks are not known to work. It was there a moment ago, as its path
+/// was resolved.
 pub(crate) fn check_file_system(directory: &Path) -> Result<(), OpenError> {
-    let mut existing = directory;
-    let kind = loop {
-        match files::file_system(existing) {
-            Ok(kind) => break kind,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                existing = existing.parent().ok_or_else(|| no_name(directory))?;
-            }
-            Err(source) => return Err(unusable(existing, source)),
-        }
-    };
+    let kind = files::file_system(directory).map_err(|source| unusable(directory, source))?;
     if WORKING.iter().any(|(known, _)| *known == kind) {
         return Ok(());
     }
