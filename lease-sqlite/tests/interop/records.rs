@@ -73,15 +73,15 @@ fn put(path: &Path, text: &str) {
 pub(crate) fn harmed_while_held(language: Language) {
     let peer = Side::Peer(language);
     for (holds, waits) in [(Side::Ours, peer), (peer, Side::Ours)] {
+        let place = Place::new();
+        let mut holder = Writer::start(holds, &place);
+        let mut other = Writer::start(waits, &place);
+        // Both have the record open.
+        for writer in [&mut other, &mut holder] {
+            writer.acquires();
+            writer.releases();
+        }
         for (what, harm, named) in HARMS {
-            let place = Place::new();
-            let mut holder = Writer::start(holds, &place);
-            let mut other = Writer::start(waits, &place);
-            // Both have the record open.
-            for writer in [&mut other, &mut holder] {
-                writer.acquires();
-                writer.releases();
-            }
             holder.acquires();
             harm(&place.record());
             let answer = other.does("acquire 60");
@@ -128,18 +128,18 @@ pub(crate) fn not_recognised(language: Language) {
         let place = Place::new();
         put(&place.record(), text);
         let before = fs::read(place.record()).unwrap();
-        for side in [Side::Ours, Side::Peer(language)] {
-            let answer = Writer::start(side, &place).does("acquire 60");
-            assert!(answer.starts_with("busy"), "{text}: {side:?}: {answer}");
+        let mut sides = [Side::Ours, Side::Peer(language)].map(|side| Writer::start(side, &place));
+        for writer in &mut sides {
+            let answer = writer.does("acquire 60");
+            assert!(answer.starts_with("busy"), "{text}: {writer:?}: {answer}");
             assert!(
                 before == fs::read(place.record()).unwrap(),
-                "{text}: {side:?}"
+                "{text}: {writer:?}"
             );
         }
         // Nobody waits with the kernel lock in hand, so both work as soon as it is gone.
         fs::remove_file(place.record()).unwrap();
-        for side in [Side::Ours, Side::Peer(language)] {
-            let mut writer = Writer::start(side, &place);
+        for writer in &mut sides {
             writer.acquires();
             writer.releases();
         }

@@ -196,7 +196,6 @@ fn a_claim_of_protocol_1_is_not_recognised_without_the_feature() {
 
 #[cfg(feature = "legacy-v1")]
 mod legacy {
-    use std::time::Duration;
 
     use lease_sqlite::{LockOptions, Swept};
 
@@ -216,24 +215,26 @@ mod legacy {
         let lock = place.lock();
         fs::write(place.record(), claim(1, 5)).unwrap();
         let before = fs::metadata(place.record()).unwrap().ino();
+        let Err(AcquireError::Busy(busy)) = now(&lock) else {
+            panic!("not busy");
+        };
+        assert_eq!(busy.reason, BusyReason::LegacyAlive);
+        assert_eq!(busy.holder.unwrap().pid.get(), 1);
+        let mut other = Writer::start(&place);
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| lock.acquire(within(Duration::from_secs(2))));
+            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
             // Between two attempts of the waiter the kernel lets another one in, and the claim does
             // not.
-            let mut other = Writer::start(&place);
             until("the kernel lock is free", || {
                 let told = other.does("acquire 0");
                 told.starts_with("busy LegacyAlive holder=Some(1)")
             });
             assert!(!waiter.is_finished());
-            let Err(AcquireError::Busy(busy)) = waiter.join().unwrap() else {
-                panic!("not busy");
-            };
-            assert_eq!(busy.reason, BusyReason::LegacyAlive);
-            assert_eq!(busy.holder.unwrap().pid.get(), 1);
+            assert_eq!(fs::read_to_string(place.record()).unwrap(), claim(1, 5));
+            assert_eq!(fs::metadata(place.record()).unwrap().ino(), before);
+            fs::remove_file(place.record()).unwrap();
+            waiter.join().unwrap().unwrap();
         });
-        assert_eq!(fs::read_to_string(place.record()).unwrap(), claim(1, 5));
-        assert_eq!(fs::metadata(place.record()).unwrap().ino(), before);
     }
 
     // S42

@@ -62,10 +62,7 @@ fn who_is_in_the_way_of_a_notebook_is_named_and_nothing_is_written() {
     for words in [["add", "milk"], ["export", file.to_str().unwrap()]] {
         let refused = within(&place, Duration::from_millis(60), &words, &b""[..]);
         let refused = refused.unwrap_err();
-        assert!(
-            refused.contains(&format!("{named}; waited 0.")),
-            "{refused}"
-        );
+        assert!(refused.contains(&format!("{named}; waited ")), "{refused}");
     }
     assert!(!file.exists());
     // Who reads waits for nobody.
