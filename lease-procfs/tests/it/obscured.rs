@@ -84,6 +84,18 @@ fn a_user_in_a_container_is_found_under_its_name_there_after_its_leader_thread_e
     });
 }
 
+/// Starts a thread that shares no more what `flags` say, and returns when it has done its work. It stays.
+fn start_apart(flags: UnshareFlags, work: impl FnOnce() + Send + 'static) {
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        sys::unshare_thread(flags).unwrap();
+        work();
+        ready.send(()).unwrap();
+        sys::wait_for_ever();
+    });
+    is_ready.recv().unwrap();
+}
+
 // B34
 #[test]
 fn a_thread_with_a_directory_or_descriptors_of_its_own_uses_the_path() {
@@ -92,16 +104,7 @@ fn a_thread_with_a_directory_or_descriptors_of_its_own_uses_the_path() {
     fs::write(target.join("x"), "").unwrap();
     let apart = |work: fn(&Path), flags: UnshareFlags| {
         let target = target.clone();
-        user(move || {
-            let (ready, is_ready) = std::sync::mpsc::channel();
-            std::thread::spawn(move || {
-                sys::unshare_thread(flags).unwrap();
-                work(&target);
-                ready.send(()).unwrap();
-                sys::wait_for_ever();
-            });
-            is_ready.recv().unwrap();
-        })
+        user(move || start_apart(flags, move || work(&target)))
     };
     let inside = apart(
         |path| std::env::set_current_dir(path).unwrap(),
@@ -133,14 +136,9 @@ fn a_thread_with_a_directory_of_its_own_uses_the_path_after_its_leader_thread_ex
     let inside = leaderless(move || {
         // It is read in the place of its leader, and shows nothing.
         let _first = std::thread::spawn(sys::wait_for_ever);
-        let (ready, is_ready) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            sys::unshare_thread(UnshareFlags::FS).unwrap();
+        start_apart(UnshareFlags::FS, move || {
             std::env::set_current_dir(&target).unwrap();
-            ready.send(()).unwrap();
-            sys::wait_for_ever();
         });
-        is_ready.recv().unwrap();
     });
     is_told(
         place.path(),
@@ -170,17 +168,12 @@ fn a_thread_has_as_many_others(name: &str) {
     fs::write(place.join("x"), "").unwrap();
     let target = place.path().to_owned();
     let open = user(move || {
-        let (ready, is_ready) = std::sync::mpsc::channel();
         let other = File::open("/dev/null").unwrap();
-        std::thread::spawn(move || {
-            sys::unshare_thread(UnshareFlags::FILES).unwrap();
+        start_apart(UnshareFlags::FILES, move || {
             // Its own one only: the process keeps what it has opened.
             drop(other);
             keep(File::open(target.join("x")).unwrap());
-            ready.send(()).unwrap();
-            sys::wait_for_ever();
         });
-        is_ready.recv().unwrap();
     });
     is_told(
         place.path(),
