@@ -54,6 +54,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A virtual machine that is copied while it runs, or set back to a snapshot, has the authority twice, or again:
+//! the same id, generations and lease ids, which no gate can tell apart. Start the authority anew there, and let
+//! it succeed at the gate.
+//!
 //! # Features
 //!
 //! | feature | adds |

@@ -15,7 +15,8 @@ use crate::policy::ProcessProof;
 pub enum Locality {
     /// By this machine only, so another boot id is an earlier boot of it.
     ThisMachine,
-    /// By others too, so another boot id may be another machine.
+    /// By others too, so another boot id may be another machine. Equal ones are one machine all the same: a running
+    /// copy of a virtual machine must not write here.
     ManyMachines,
 }
 

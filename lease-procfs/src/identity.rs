@@ -11,7 +11,9 @@ use crate::id::{BootId, LaunchId, Namespace, Pid, Sameness, StartTicks};
 /// ones recorded: the pid namespace in which `pid` is a number and the time namespace in which
 /// `start_ticks` are counted. They need not be the described process's own.
 ///
-/// It survives `exec`: same process, other program, and then another `launch`.
+/// It survives `exec`: same process, other program, and then another `launch`. It does not survive a restore from
+/// a checkpoint, which makes another process with the same number, and it tells nothing apart between a virtual
+/// machine and its running copy, which count on from the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]

@@ -41,6 +41,12 @@
 //! tick in which it started. From another pid namespace, through a `/proc` that is not ours, or
 //! where the boot id may be covered by a mount, nothing is looked up at all.
 //!
+//! One boot id means one running kernel. A virtual machine that is copied while it runs breaks that: the copy has
+//! the same boot id and the same numbers, and takes records of the first for its own, whatever
+//! [`Locality`](lease_core::Locality) is said. Boot the copy before it meets the records of the first, or give it
+//! others. A process that CRIU restores has a new start and a new inode: to others the holder is dead, so the
+//! program must take its leases anew, and make a new [`ProcFs`]. See `docs/hazards.md`.
+//!
 //! # Waiting for an end
 //!
 //! A [`DeathWatch`] tells of deaths as they happen, of strangers as well as of children, without a

@@ -69,9 +69,11 @@ impl Kernel {
 /// A `/proc`, the kernel behind it, and what this process saw of itself there.
 ///
 /// What a process knows of itself (boot id, namespaces) is read once, when this is made, and again
-/// in every forked child, and as long as something of it is in doubt; no death and no description rests on it without a second look. A process
-/// that moves itself into another time namespace makes a new one: until then it sees the living as
-/// they are, and the dead are unknown to it where only ticks can tell. A clone is cheap.
+/// in every forked child, and as long as something of it is in doubt; no death and no description rests on it
+/// without a second look, but for a process that is restored from a checkpoint on another machine or in another
+/// boot: it makes a new one first. A process that moves itself into another time namespace makes a new one: until
+/// then it sees the living as they are, and the dead are unknown to it where only ticks can tell. A clone is
+/// cheap.
 #[derive(Clone, Debug)]
 pub struct ProcFs {
     inner: Arc<Inner>,

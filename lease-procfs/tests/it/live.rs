@@ -303,6 +303,20 @@ fn a_record_of_another_boot_is_dead_even_with_my_own_number_and_ticks() {
     }
 }
 
+#[test]
+fn equal_boot_ids_are_one_machine_whoever_writes_the_records() {
+    // So a running copy of this machine would take our holders for its own, and find them dead.
+    let mut child = Child::idle();
+    let liveness = ProcLiveness::system();
+    let record = ProcessIdentity::of(liveness.proc(), child.pid()).unwrap();
+    child.kill();
+    child.reap();
+    for locality in [Locality::ThisMachine, Locality::ManyMachines] {
+        let verdict = liveness.judge(&record, locality);
+        assert_eq!(shown(&verdict), "dead: no_such_process");
+    }
+}
+
 // fault B10
 #[test]
 fn a_record_with_my_own_number_is_not_me() {
