@@ -3,6 +3,7 @@
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::child::is_called_off;
 use crate::problem::Problem;
 use crate::say::say;
 use crate::workspace::{Metadata, Workspace, succeeds};
@@ -42,10 +43,15 @@ struct Ended {
 /// Runs the checks and ends with a summary.
 pub(crate) fn run(workspace: &Workspace, no_tests: bool) -> Result<ExitCode, Problem> {
     let metadata = workspace.metadata()?;
-    let ended: Vec<Ended> = checks(workspace, &metadata, no_tests)
-        .into_iter()
-        .map(carry_out)
-        .collect::<Result<_, _>>()?;
+    let mut ended: Vec<Ended> = Vec::new();
+    for check in checks(workspace, &metadata, no_tests) {
+        ended.push(carry_out(check)?);
+        if is_called_off() {
+            return Err(Problem::new(
+                "called off, and the other checks were not run",
+            ));
+        }
+    }
     say(summary(&ended).trim_end())?;
     Ok(exit(ended.iter().all(|check| check.end != End::Bad)))
 }

@@ -1,10 +1,11 @@
 //! Runs every check and job of this workspace: `cargo xtask <command>`.
 //!
-//! Exit codes: 0 all good, 1 a check failed, 2 wrong usage. `chaos` passes on the code of the
-//! program it runs.
+//! Exit codes: 0 all good, 1 a check failed, 2 wrong usage, 3 called off by a signal, which ends what was
+//! running, too. `chaos` passes on the code of the program it runs.
 
 mod bench;
 mod chaos;
+mod child;
 mod ci;
 mod count;
 mod elsewhere;
@@ -74,14 +75,22 @@ enum Task {
     Tidy,
 }
 
+/// The exit code after a signal, as the fault injector has it.
+const CALLED_OFF: u8 = 3;
+
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    let command = Arguments::parse().command;
+    let code = match child::listen().and_then(|()| run(command)) {
         Ok(code) => code,
         Err(problem) => {
             problem.tell();
             ExitCode::FAILURE
         }
+    };
+    if child::is_called_off() {
+        return ExitCode::from(CALLED_OFF);
     }
+    code
 }
 
 fn run(task: Task) -> Result<ExitCode, Problem> {

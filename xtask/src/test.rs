@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read, Write, stderr, stdout};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use crate::child::Running;
 use crate::count::{Counts, Reading, Runner, has_doc_tests};
 use crate::exit;
 use crate::needs;
@@ -137,16 +138,17 @@ fn watch(command: &mut Command, runner: Runner, to: &mut dyn Write) -> std::io::
         Runner::Nextest => command.stderr(Stdio::piped()),
         Runner::CargoTest => command.stdout(Stdio::piped()),
     };
-    let mut child = command.spawn()?;
+    let mut running = Running::start(command)?;
+    let child = running.child();
     let lines = match runner {
         Runner::Nextest => child.stderr.take().map(read_lines),
         Runner::CargoTest => child.stdout.take().map(read_lines),
     };
     let mut reading = Reading::new(runner);
     if let Some(lines) = lines {
-        pass_on(&mut child, &lines, to, &mut reading)?;
+        pass_on(|| running.has_ended(), &lines, to, &mut reading)?;
     }
-    let success = child.wait()?.success();
+    let success = running.wait()?.success();
     Ok(reading.end(success))
 }
 
@@ -167,7 +169,7 @@ fn read_lines(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 
 /// Ends when the output ends, or when the runner is gone and nothing came for a while.
 fn pass_on(
-    child: &mut Child,
+    mut has_ended: impl FnMut() -> std::io::Result<bool>,
     lines: &Receiver<Vec<u8>>,
     to: &mut dyn Write,
     reading: &mut Reading,
@@ -180,7 +182,7 @@ fn pass_on(
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
-                if child.try_wait()?.is_some() {
+                if has_ended()? {
                     return Ok(());
                 }
             }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
+use crate::child::Running;
 use crate::problem::Problem;
 
 /// The workspace that this program belongs to.
@@ -112,7 +113,8 @@ impl Package {
 
 /// Runs a command to its end and says whether it ended with 0.
 pub(crate) fn succeeds(command: &mut Command) -> Result<bool, Problem> {
-    let status = command.status().map_err(Problem::caused(spoken(command)))?;
+    let status = Running::start(command).and_then(Running::wait);
+    let status = status.map_err(Problem::caused(spoken(command)))?;
     Ok(status.success())
 }
 

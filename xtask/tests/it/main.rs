@@ -2,3 +2,5 @@
 
 #[cfg(test)]
 mod output;
+#[cfg(test)]
+mod signal;
