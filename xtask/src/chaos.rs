@@ -39,10 +39,10 @@ fn become_it(mut command: Command) -> Result<ExitCode, Problem> {
     Ok(code(status.code()))
 }
 
-/// The call without the arguments of the fault injector, and without SQLite: the storm at a write lock is a
-/// test as well, and this is for a short run.
+/// The call without the arguments of the fault injector: the same build as that of `cargo xtask chaos`, with
+/// every scenario. The storm at a write lock blows until it has seen enough, for two or three seconds.
 pub(crate) fn command(workspace: &Workspace) -> Command {
-    with_features(workspace, "")
+    with_features(workspace, features(&[]))
 }
 
 fn with_features(workspace: &Workspace, features: &str) -> Command {
@@ -111,6 +111,12 @@ mod tests {
         assert_eq!(features(&[]), "sqlite");
         assert_eq!(features(&["--json", "file", "--model"]), "model");
         assert_eq!(features(&["--falsify"]), "model,falsify");
+    }
+
+    #[test]
+    fn a_short_run_has_the_scenarios_of_the_write_lock() {
+        let command = command(&Workspace::find().unwrap());
+        assert!(command.get_args().any(|word| word == "sqlite"));
     }
 
     #[test]
