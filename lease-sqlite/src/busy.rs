@@ -181,16 +181,37 @@ mod tests {
     use super::*;
     use crate::record;
 
-    fn told(record: &str, reason: BusyReason, locked_by: Option<i64>, ms: u64) -> String {
+    fn busy(record: &str, reason: BusyReason) -> Busy {
         Busy {
             lock_path: PathBuf::from("/app.db.write-lock"),
             holder: record::named(record.as_bytes()),
             reason,
             size: None,
+            locked_by: None,
+            waited: Duration::ZERO,
+        }
+    }
+
+    fn told(record: &str, reason: BusyReason, locked_by: Option<i64>, ms: u64) -> String {
+        Busy {
             locked_by: locked_by.map(|pid| Pid::new(pid).unwrap()),
             waited: Duration::from_millis(ms),
+            ..busy(record, reason)
         }
         .to_string()
+    }
+
+    #[test]
+    fn who_has_the_lock_is_sure_only_by_the_kernel_and_nobody_is_named_by_nothing() {
+        let attribution = |record, reason| busy(record, reason).attribution();
+        let (named, nothing) = (r#"{"protocol":2,"pid":4711}"#, "");
+        let by = BusyReason::Kernel;
+        let sure = attribution(named, by(Attribution::Confirmed));
+        assert_eq!(sure, Attribution::Confirmed);
+        let claimed = attribution(named, BusyReason::LegacyAlive);
+        assert_eq!(claimed, Attribution::Unconfirmed);
+        let by_nobody = attribution(nothing, BusyReason::Directory);
+        assert_eq!(by_nobody, Attribution::None);
     }
 
     #[test]
