@@ -296,10 +296,19 @@ pub enum GuardError {
     Lock(AcquireError),
     /// The write lock keeps nobody out any more. State: nothing was written; a commit was rolled
     /// back. Retry: after a rollback, from the start of the transaction.
-    #[error("the write lock was lost before a write")]
-    Lost(#[source] Lost),
+    #[error("write lock {lock_path:?} was lost before a write")]
+    Lost {
+        /// Which.
+        lock_path: PathBuf,
+        /// How.
+        #[source]
+        source: Lost,
+    },
     /// A statement that SQLite calls a reader wrote without the lock, such as by a function of the
     /// program. State: it was rolled back. Retry: within a transaction that has the lock.
-    #[error("something was written without the write lock")]
-    NotHeld,
+    #[error("database {path:?} was written without its write lock")]
+    NotHeld {
+        /// The database.
+        path: PathBuf,
+    },
 }

@@ -17,7 +17,7 @@ use rusqlite::fallible_iterator::FallibleIterator as _;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::{Batch, Connection, FileControl, Params, Row, Statement, ffi};
 
-use crate::error::{AcquireError, GuardError, OpenError, ReleaseError, SqliteError};
+use crate::error::{AcquireError, GuardError, Lost, OpenError, ReleaseError, SqliteError};
 use crate::forbid;
 use crate::hold::{Hold, Lane};
 use crate::lock::WriteLock;
@@ -118,8 +118,9 @@ impl Guarded {
         let watch = Arc::<Mutex<Watch>>::default();
         let told = Arc::<Mutex<Told>>::default();
         let (watched, heard) = (Arc::clone(&watch), Arc::clone(&told));
+        let (path, lock_path) = (database.clone(), lock.lock_path().to_owned());
         connection
-            .commit_hook(Some(move || refuses_commit(&watched)))
+            .commit_hook(Some(move || refuses_commit(&watched, &path, &lock_path)))
             .and_then(|()| {
                 connection.authorizer(Some(move |asked: AuthContext<'_>| hear(&heard, asked)))
             })
@@ -296,7 +297,7 @@ impl Guarded {
         }
         let watch = self.watch();
         let checked = watch.hold.as_ref().map_or(Ok(()), Hold::check);
-        checked.map_err(GuardError::Lost)
+        checked.map_err(|source| lost(self.lock.lock_path(), source))
     }
 
     /// Refuses a database that has another name by now, and so another lock, or none. SQLite does the same, but not in
@@ -527,14 +528,23 @@ impl Drop for Running<'_> {
 }
 
 /// SQLite asks before each commit of something that was written.
-fn refuses_commit(watch: &Mutex<Watch>) -> bool {
+fn refuses_commit(watch: &Mutex<Watch>, path: &Path, lock_path: &Path) -> bool {
     let mut watch = locked(watch);
     let checked = match &watch.hold {
-        Some(hold) => hold.check().map_err(GuardError::Lost),
-        None => Err(GuardError::NotHeld),
+        Some(hold) => hold.check().map_err(|source| lost(lock_path, source)),
+        None => Err(GuardError::NotHeld {
+            path: path.to_owned(),
+        }),
     };
     watch.refused = checked.err();
     watch.refused.is_some()
+}
+
+fn lost(lock_path: &Path, source: Lost) -> GuardError {
+    GuardError::Lost {
+        lock_path: lock_path.to_owned(),
+        source,
+    }
 }
 
 /// SQLite tells what a statement is about to do, while it is prepared.

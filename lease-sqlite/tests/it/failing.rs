@@ -4,11 +4,12 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use lease_sqlite::LockOptions;
 use lease_sqlite::rusqlite::{Connection, ffi};
+use lease_sqlite::{GuardError, LockOptions, Lost};
 
-use crate::guarded::{code, guarded, holds, plain_rows, with_table};
+use crate::guarded::{code, guarded, holds, plain_rows, rows, with_table};
 use crate::rig::Place;
+use crate::sys::add_sneak;
 
 #[test]
 fn what_sqlite_cannot_read_has_a_code_too() {
@@ -103,4 +104,49 @@ fn a_database_that_has_another_name_by_now_is_written_under_that_ones_lock_alone
         guarded.execute("INSERT INTO t VALUES (4)", []).unwrap();
         assert_eq!(plain_rows(&place), 3, "{mode}");
     }
+}
+
+#[test]
+fn whatever_fails_says_of_which_file_it_is() {
+    let place = Place::new();
+    let connection = Connection::open(place.database()).unwrap();
+    add_sneak(&connection);
+    let guarded = LockOptions::new().guard(connection).unwrap();
+    guarded.execute("CREATE TABLE t (x)", []).unwrap();
+    let not_held = guarded.batch("SELECT sneak()").unwrap_err();
+    guarded.batch("BEGIN IMMEDIATE").unwrap();
+    fs::remove_file(place.mutex()).unwrap();
+    let lost = guarded.batch("DELETE FROM t").unwrap_err();
+    let lost_at_end = guarded.batch("COMMIT").unwrap_err();
+    fs::create_dir(place.mutex()).unwrap();
+    let not_taken = guarded.batch("DELETE FROM t").unwrap_err();
+    let unread = guarded.batch("SELEC").unwrap_err();
+    let told = [not_held, lost, lost_at_end, not_taken, unread].map(|error| error.to_string());
+    let name = format!("{:?}", place.database());
+    let name = name.trim_end_matches('"');
+    assert!(told.iter().all(|told| told.contains(name)), "{told:#?}");
+}
+
+#[test]
+fn a_read_goes_on_when_the_lock_is_lost_and_a_rollback_ends_it() {
+    let place = Place::new();
+    let guarded = with_table(&place, "WAL");
+    guarded.batch("BEGIN; INSERT INTO t VALUES (1)").unwrap();
+    fs::remove_file(place.mutex()).unwrap();
+    let is_lost = |error: &_| {
+        matches!(
+            error,
+            GuardError::Lost {
+                source: Lost::Moved,
+                ..
+            }
+        )
+    };
+    let error = guarded.execute("DELETE FROM t", []).unwrap_err();
+    assert!(is_lost(&error), "{error}");
+    assert_eq!(rows(&guarded), 1);
+    let error = guarded.execute("COMMIT", []).unwrap_err();
+    assert!(is_lost(&error), "{error}");
+    assert!(!holds(&guarded));
+    assert_eq!(plain_rows(&place), 0);
 }
