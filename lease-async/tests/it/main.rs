@@ -50,6 +50,8 @@ mod lines;
 mod liveness;
 #[cfg(test)]
 mod loss;
+#[cfg(test)]
+mod mute;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 #[path = "../../../xtask/src/rig.rs"]
