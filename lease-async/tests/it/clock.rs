@@ -65,6 +65,31 @@ fn a_dropped_alarm_does_not_ring() {
     assert!(rings.try_recv().is_err());
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn the_timer_of_the_clock_blocks_nobody_and_reaches_no_other_program() {
+    let clock = SystemClock::new();
+    let (waker, _rings) = bell();
+    let _alarm = clock.arm(clock.now().after(SOON), waker).unwrap();
+    let mut timers = 0;
+    for open in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let open = open.unwrap();
+        // The one that lists them is gone by now.
+        let what = std::fs::read_link(open.path()).unwrap_or_default();
+        if !what.to_string_lossy().contains("timerfd") {
+            continue;
+        }
+        let info = std::path::Path::new("/proc/self/fdinfo").join(open.file_name());
+        let info = std::fs::read_to_string(info).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = u32::from_str_radix(flags.unwrap().trim(), 8).unwrap();
+        assert_ne!(flags & libc::O_CLOEXEC.cast_unsigned(), 0, "{info}");
+        assert_ne!(flags & libc::O_NONBLOCK.cast_unsigned(), 0, "{info}");
+        timers += 1;
+    }
+    assert!(timers > 0);
+}
+
 #[test]
 fn a_clock_that_is_set_rings_what_is_due_and_goes_back_too() {
     let at = Moment::from_millis;
@@ -72,6 +97,7 @@ fn a_clock_that_is_set_rings_what_is_due_and_goes_back_too() {
     let rings = Arc::<Counts>::default();
     let arm = |moment| clock.arm(moment, Waker::from(Arc::clone(&rings))).unwrap();
     let (first, second) = (arm(at(20)), arm(at(30)));
+    assert_eq!(format!("{first:?}"), "Alarm");
     for (moment, rang) in [(15, 0), (20, 1), (5, 1), (29, 1)] {
         clock.set(at(moment));
         assert_eq!((clock.now(), rings.get()), (at(moment), rang));
