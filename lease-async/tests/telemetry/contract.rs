@@ -176,6 +176,7 @@ fn what_is_told_is_what_the_contract_says() {
     assert_eq!(told.events, pairs(&table("Events")));
     check_attributes(&told);
     check_status(&spans);
+    check_outcomes(&spans);
     check_metrics(&metrics);
     let values = |key: &str| told.values[&format!("writer_lease.{key}")].clone();
     check_values(&values("outcome"), "Outcomes");
@@ -185,6 +186,41 @@ fn what_is_told_is_what_the_contract_says() {
     let generations: Vec<u64> = (1..=7).collect();
     assert_eq!(values("generation"), numbers(&generations));
     assert_eq!(values("incident.number"), numbers(&[1, 2]));
+}
+
+/// How often each of them came to what, and why. How often a holder is looked at is chance.
+fn check_outcomes(spans: &[SpanData]) {
+    let value = |span: &SpanData, key: &str| {
+        let mut attributes = span.attributes.iter();
+        let found = attributes.find(|attribute| attribute.key.as_str() == key);
+        found.map_or_else(String::new, |attribute| attribute.value.to_string())
+    };
+    let mut told = BTreeMap::<_, usize>::new();
+    for span in spans {
+        if let Some((verb, _)) = span.name.split_once(" writer_lease")
+            && verb != "verify"
+        {
+            let [outcome, reason] = ["writer_lease.outcome", "writer_lease.reason"];
+            let how = format!("{verb} {} {}", value(span, outcome), value(span, reason));
+            *told.entry(how.trim().to_owned()).or_default() += 1;
+        }
+    }
+    let expected = [
+        ("acquire acquired", 6),
+        ("acquire failed unreachable", 1),
+        ("acquire held conflict", 1),
+        ("acquire reentered", 1),
+        ("acquire taken_over proven_dead", 1),
+        ("release depth_released", 1),
+        ("release failed unreachable", 1),
+        ("release released", 1),
+        ("release released dropped", 2),
+        ("renew failed unreachable", 1),
+        ("renew renewed", 3),
+        ("takeover taken_over proven_dead", 1),
+    ];
+    let expected = expected.map(|(how, times)| (how.to_owned(), times));
+    assert_eq!(told, BTreeMap::from(expected));
 }
 
 fn check_attributes(told: &Told) {
