@@ -211,6 +211,13 @@ fn a_holder_is_confirmed_by_two_looks_at_least_a_poll_apart() {
     assert_eq!(busy(now(&lock)).reason, unconfirmed);
     timing.advance(25);
     assert_eq!(busy(now(&lock)).reason, confirmed);
+    // What was seen before a grant of our own says nothing, also if the same lies there again.
+    let plate = fs::read(place.record()).unwrap();
+    assert_eq!(other.does("release"), "Some(Ok(Lock))");
+    now(&lock).unwrap().release().unwrap();
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    fs::write(place.record(), plate).unwrap();
+    assert_eq!(busy(now(&lock)).reason, unconfirmed);
     // A name plate of somebody else than the one whom the kernel names.
     let mut third = Writer::start(&place);
     assert_eq!(other.does("release"), "Some(Ok(Lock))");
