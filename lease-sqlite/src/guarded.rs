@@ -30,7 +30,12 @@ use crate::wait::WaitBudget;
 /// A statement by itself has the lock while it runs; a transaction from its first write, or from
 /// `BEGIN IMMEDIATE`, to its end. Before each write, and again at each commit, it is looked at
 /// whether the lock still keeps others out; a lock that does not blocks the write. Reads never take
-/// it.
+/// it. What is written to a temporary table counts as a write.
+///
+/// SQLite does two things by itself, and without the lock: whoever reads first after a crash takes back
+/// what was not committed, and the last one to close a database in WAL mode moves its log into it. Neither
+/// changes what the database says, and SQLite keeps others out meanwhile, but not who copies the file as
+/// it is: copy it by `VACUUM INTO`, or by SQLite's backup.
 ///
 /// Begin what reads first and writes then with [`transaction`](Self::transaction) or
 /// `BEGIN IMMEDIATE`: after a plain `BEGIN` somebody else may have written between the read and the
