@@ -118,13 +118,17 @@ impl<H: Holder> Acquire<H> {
         self.rare.get_or_insert_default()
     }
 
-    /// Waits until `at` at the latest; the last attempt is made at it.
+    /// Waits until `at` at the latest, on the [clock of the authority](crate::Authority::clock); the last attempt is made
+    /// at it.
+    ///
+    /// It is the authority that ends the wait. Whoever does not trust it to answer drops the request in time, as a
+    /// timeout of the runtime does: that takes it back.
     pub fn deadline(mut self, at: Moment) -> Self {
         self.patience = Patience::Wait(Wait::Until(at));
         self
     }
 
-    /// Waits for `span` at most, from the first poll on.
+    /// Waits for `span` at most, from the first poll on. It ends as [`deadline`](Self::deadline) says.
     pub const fn within(mut self, span: Duration) -> Self {
         self.patience = Patience::Within(span);
         self

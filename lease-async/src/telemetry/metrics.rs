@@ -103,7 +103,7 @@ impl Metrics {
 
     /// Sorts resources into few classes, which measurements tell apart.
     ///
-    /// Called once for each request and each new lease.
+    /// Called for each request, each new lease, each renewal that was due, and each token that a gate turned away.
     pub fn with_class(
         mut self,
         class: impl Fn(&ResourceKey) -> &'static str + Send + Sync + 'static,
