@@ -357,3 +357,11 @@ fn a_sweep_that_removed_something_is_told_of_and_a_broken_observer_does_not_matt
         assert!(matches!(told[0].what, Happening::Swept { pid } if pid.get() == dead));
     }
 }
+
+#[test]
+fn a_lock_with_an_observer_can_be_shown() {
+    let place = Place::new();
+    let options = LockOptions::new().observer(|_event| ());
+    let lock = options.open(place.database()).unwrap();
+    assert!(format!("{lock:?}").contains("events: Events { .. }"));
+}
