@@ -96,7 +96,7 @@
 //! | --- | --- |
 //! | `async` | [`WriteLock`]`::acquire_async`: the lock for tasks, on whatever executor |
 //! | `bundled` (default) | SQLite, compiled in |
-//! | `legacy-v1` | claims of protocol 1 are judged; without it they keep everybody out |
+//! | `legacy-v1` | claims of protocol 1, files whose existence is the claim of the pid in them, are judged; without it they keep everybody out |
 //! | `test-util` | fault points, and the parser of records |
 //!
 //! Only Linux is supported; elsewhere the crate is empty.
