@@ -535,10 +535,10 @@ fn ended(child: &mut Child) -> bool {
     child.try_wait().unwrap().is_some()
 }
 
-/// Looks at a condition until it holds, for at most ten seconds.
+/// Looks at a condition until it holds, for at most a minute.
 #[expect(clippy::disallowed_methods, reason = "a short wait between two looks")]
 fn comes_to(mut holds: impl FnMut() -> bool) -> bool {
-    let deadline = Deadline::within(Duration::from_secs(10));
+    let deadline = Deadline::within(Duration::from_secs(60));
     while !holds() {
         if deadline.has_passed() {
             return false;
