@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 
 use crate::rig::{BOUND, Place, Writer, has_strace, now, said, until};
 use crate::turns::waiting_at_gate;
@@ -103,6 +105,26 @@ fn an_entry_into_ones_own_hold_costs_no_system_call() {
     assert_eq!(difference(&few, &many), []);
 }
 
+fn make_pipe(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.unwrap().success());
+}
+
+/// What somebody who opens the lock and tries once is told, and how it opened this path.
+fn opens_of(place: &Place, path: &Path) -> (String, Vec<String>) {
+    let log = place.directory.join("calls");
+    let log_name = log.to_str().unwrap();
+    let which = "trace=openat,open";
+    let tracer = ["strace", "-f", "-qq", "-e", which, "-o", log_name];
+    let mut writer = Writer::start_with(place, &tracer);
+    let told = writer.does("acquire 0");
+    writer.ends();
+    let name = format!("{}\"", path.display());
+    let log = fs::read_to_string(log).unwrap();
+    let opens = log.lines().filter(|line| line.contains(&name));
+    (told, opens.map(str::to_owned).collect())
+}
+
 // C46
 #[test]
 fn what_is_no_regular_file_is_never_opened() {
@@ -112,34 +134,32 @@ fn what_is_no_regular_file_is_never_opened() {
     for is_pipe in [true, false] {
         let place = Place::new();
         if is_pipe {
-            let made = std::process::Command::new("mkfifo")
-                .arg(place.record())
-                .status();
-            assert!(made.unwrap().success());
+            make_pipe(&place.record());
         } else {
             fs::write(place.directory.join("victim"), "").unwrap();
             std::os::unix::fs::symlink("victim", place.record()).unwrap();
         }
-        let log = place.directory.join("calls");
-        let log_name = log.to_str().unwrap();
-        let tracer = [
-            "strace",
-            "-f",
-            "-qq",
-            "-e",
-            "trace=openat,open",
-            "-o",
-            log_name,
-        ];
-        let mut writer = Writer::start_with(&place, &tracer);
-        let told = writer.does("acquire 0");
+        let (told, opens) = opens_of(&place, &place.record());
         assert!(told.starts_with("busy NotARegularFile"), "{told}");
-        writer.ends();
-        let record = format!("{}\"", place.record().display());
-        let log = fs::read_to_string(log).unwrap();
-        let opens: Vec<&str> = log.lines().filter(|line| line.contains(&record)).collect();
         assert_eq!(opens, [""; 0]);
     }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_mutex_is_not_opened_to_sweep() {
+    if !has_strace("calls::a_pipe_in_the_place_of_a_mutex_is_not_opened_to_sweep") {
+        return;
+    }
+    let place = Place::new();
+    let mut former = Writer::start(&place);
+    assert_eq!(former.does("acquire 0"), "granted depth=1");
+    former.kill();
+    fs::remove_file(place.mutex()).unwrap();
+    make_pipe(&place.mutex());
+    let (told, opens) = opens_of(&place, &place.mutex());
+    assert!(!told.starts_with("granted"), "{told}");
+    assert_eq!(opens, [""; 0]);
+    assert!(place.record().is_file());
 }
 
 /// What the thread that signed did from its wake-up to its signature, by a trace of every thread.
