@@ -199,8 +199,14 @@ impl<H: Holder> Hold<H> {
         })
     }
 
+    /// What its holder knows, to be looked at or changed: from now on its last guard does not leave quietly.
     pub(crate) fn state(&self) -> MutexGuard<'_, HoldState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let is_left = self.seat.engage();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_left {
+            state.lost.get_or_insert(Loss::Released);
+        }
+        state
     }
 
     /// Takes over what was done under the same lease before.

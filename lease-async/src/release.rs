@@ -11,12 +11,12 @@ use crate::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use crate::rooms::{Rooms, Sitter};
 
 /// What the table and its rooms know of a hold. Changed only with the table locked, so no order is needed; but for the
-/// stage, which a release that is over may set without it.
+/// stage: a guard may leave quietly without the table, a release may be over, and who does more than to hold says so.
 #[derive(Debug, Default)]
 pub(crate) struct Seat {
     guards: AtomicUsize,
     stage: AtomicU8,
-    /// The number of the release under way.
+    /// The number of the release under way, once its end is to be told.
     release: AtomicU64,
     /// Where it stands in the row of its session.
     place: AtomicUsize,
@@ -24,16 +24,22 @@ pub(crate) struct Seat {
 
 /// How far a lease is in its life, as its seat knows.
 mod stage {
+    /// It is held by one guard, and nothing else is known of it: that guard may leave without the table. Only the
+    /// parked seat is.
+    pub(super) const QUIET: u8 = 0;
     /// It is held, or left as it is.
-    pub(super) const HELD: u8 = 0;
-    /// It is being released. Who does that may say without the table that it is over.
-    pub(super) const RELEASING: u8 = 1;
-    /// It is being released, and the end of that is to be told.
-    pub(super) const WATCHED: u8 = 2;
+    pub(super) const HELD: u8 = 1;
+    /// Its only guard is being released by hand, and the end of that is to be told.
+    pub(super) const ASKED: u8 = 2;
+    /// Its last guard has left, so it is lost, and is being released. Who does that may say without the table that it is
+    /// over.
+    pub(super) const RELEASING: u8 = 3;
+    /// The same, and the end of that is to be told.
+    pub(super) const WATCHED: u8 = 4;
     /// It is over, and the table has not taken note yet.
-    pub(super) const OVER: u8 = 3;
+    pub(super) const OVER: u8 = 5;
     /// It is over, and the seat may serve another lease.
-    pub(super) const VACANT: u8 = 4;
+    pub(super) const VACANT: u8 = 6;
 }
 
 /// The holds of one front, and who comes and goes.
@@ -41,10 +47,11 @@ pub(crate) struct Order<T> {
     pub(crate) rooms: Rooms<T>,
     /// How many leases have ended for which somebody asked then.
     ends: u64,
-    /// The seat, by its room and its lease, that was left last: the only one that may be over unnoted, or vacant.
-    /// Mostly the next request is for the same resource, and finds its room and its seat as they were.
+    /// The seat, by its room and its lease, that was taken or left last: the only one that may be left quietly, be over
+    /// unnoted, or vacant. Mostly the next request is for the same resource, and finds its room and its seat as they
+    /// were.
     parked: Option<(usize, Generation)>,
-    /// How many releases were begun.
+    /// How many releases had an end to tell.
     releases: u64,
     /// Those who stand behind releases that are not over, in the order in which they came.
     behind: BTreeMap<Ticket, Option<Waker>>,
@@ -95,7 +102,7 @@ impl Seat {
     /// Has one guard.
     pub(crate) fn new() -> Self {
         let seat = Self::default();
-        seat.set_guards(1);
+        seat.serve_again();
         seat
     }
 
@@ -136,8 +143,24 @@ impl Seat {
         turned.is_ok()
     }
 
+    /// Its only guard leaves without the table, and with that the lease is lost. Answers whether it may.
+    #[inline]
+    pub(crate) fn leaves_quietly(&self) -> bool {
+        self.turn(stage::QUIET, stage::RELEASING)
+    }
+
+    /// Somebody is about to do more than to hold it, or to look at it: from now on the table is told when the last guard
+    /// leaves. Answers whether that has left already, and the lease is lost.
+    #[inline]
+    pub(crate) fn engage(&self) -> bool {
+        if self.stage() == stage::QUIET && self.turn(stage::QUIET, stage::HELD) {
+            return false;
+        }
+        self.stage() >= stage::RELEASING
+    }
+
     pub(crate) fn is_releasing(&self) -> bool {
-        matches!(self.stage(), stage::RELEASING | stage::WATCHED)
+        (stage::ASKED..stage::OVER).contains(&self.stage())
     }
 
     /// Whether its lease has not ended, as far as it knows.
@@ -215,6 +238,8 @@ impl<T: Sitter> Order<T> {
             return self.enter_new(asking, generation);
         };
         let known = known.clone();
+        // If its only guard has not left yet, it is not the only one any more.
+        known.seat().engage();
         if let Some(ticket) = self.stand_behind(known.seat()) {
             self.asked(asking);
             return Entry::Behind(ticket);
@@ -245,10 +270,14 @@ impl<T: Sitter> Order<T> {
         Entry::New
     }
 
-    /// Seats the hold of what a request was granted. The request is back.
-    pub(crate) fn sit(&mut self, asking: &Asking, hold: T) {
+    /// Seats the hold of what a request was granted. The request is back. Answers a hold that has no seat any more, to
+    /// be dropped outside the lock.
+    pub(crate) fn sit(&mut self, asking: &Asking, hold: T) -> Option<T> {
+        let gone = self.park(&hold);
+        hold.seat().set(stage::QUIET);
         self.rooms.sit(hold);
         self.asked(asking);
+        gone
     }
 
     /// Seats the hold that was left last once more, if there is one and `serve` makes it the hold of what was granted
@@ -275,6 +304,8 @@ impl<T: Sitter> Order<T> {
             return Err(self.take(room, generation));
         }
         let hold = hold.clone();
+        self.parked = Some((hold.room(), hold.generation()));
+        hold.seat().set(stage::QUIET);
         self.rooms.moved(&hold, before);
         if room != asking.room {
             self.rooms.close(room);
@@ -301,7 +332,10 @@ impl<T: Sitter> Order<T> {
         };
         match given_up {
             Some(given_up) => {
-                self.begin(seat, stage::RELEASING);
+                // One that goes on was dropped on its way, and is made again.
+                if !seat.is_releasing() {
+                    seat.set(stage::RELEASING);
+                }
                 Leave::Release(given_up, self.park(hold))
             }
             // A release that was dropped on its way leaves by here, too.
@@ -315,7 +349,11 @@ impl<T: Sitter> Order<T> {
         if seat.guards() > 1 {
             return Err(seat.leave());
         }
-        self.begin(seat, stage::WATCHED);
+        // One that goes on was dropped on its way, and is made again.
+        if !seat.is_releasing() {
+            number(seat, &mut self.releases);
+            seat.set(stage::ASKED);
+        }
         Ok(())
     }
 
@@ -345,15 +383,6 @@ impl<T: Sitter> Order<T> {
         (self.park(hold), told)
     }
 
-    fn begin(&mut self, seat: &Seat, stage: u8) {
-        // One that goes on was dropped on its way, and is made again.
-        if !seat.is_releasing() {
-            self.releases = self.releases.saturating_add(1);
-            seat.release.store(self.releases, Ordering::Relaxed);
-            seat.set(stage);
-        }
-    }
-
     /// Takes note of a release that was over without the table.
     fn note(&mut self, room: usize) {
         let Some((_, generation)) = self.parked.filter(|parked| parked.0 == room) else {
@@ -369,13 +398,14 @@ impl<T: Sitter> Order<T> {
         }
     }
 
-    /// A seat may be over unnoted, or vacant: the one that might before is cleared. Answers its hold.
+    /// A seat may be left quietly, be over unnoted, or vacant: the one that might before is cleared. Answers its hold.
     fn park(&mut self, hold: &T) -> Option<T> {
         let parked = (hold.room(), hold.generation());
         let (room, generation) = self.parked.replace(parked).filter(|last| *last != parked)?;
         let seat = self.rooms.any_seat(room, generation)?.seat();
-        // Its end is to be told from now on, or has come.
-        if seat.turn(stage::RELEASING, stage::WATCHED) || seat.is_live() {
+        // The table is told from now on when it is left, or of its end; or that has come.
+        seat.engage();
+        if watch(seat, &mut self.releases) || seat.is_live() {
             return None;
         }
         self.take(room, generation)
@@ -384,7 +414,7 @@ impl<T: Sitter> Order<T> {
     /// Stands behind the release under way, until that is over, if there is one. What was found is true in this
     /// critical section only: a release that ended before it is not to be waited for.
     fn stand_behind(&mut self, seat: &Seat) -> Option<Ticket> {
-        let watched = seat.turn(stage::RELEASING, stage::WATCHED) || seat.stage() == stage::WATCHED;
+        let watched = watch(seat, &mut self.releases) || seat.is_releasing();
         watched.then(|| self.stand(seat))
     }
 
@@ -464,6 +494,8 @@ impl<T: Sitter> Order<T> {
 
     fn take(&mut self, room: usize, generation: Generation) -> Option<T> {
         let hold = self.rooms.unseat(room, generation)?;
+        // What has no seat is not left quietly.
+        hold.seat().engage();
         if !hold.seat().is_vacant() {
             self.ended(room, generation);
         }
@@ -491,4 +523,19 @@ impl<T: Sitter> Order<T> {
             generation < over || (generation == over && asking.after < end)
         })
     }
+}
+
+/// Gives a release the next number.
+fn number(seat: &Seat, releases: &mut u64) {
+    *releases = releases.saturating_add(1);
+    seat.release.store(*releases, Ordering::Relaxed);
+}
+
+/// Has the end of a release told that could be over without the table. Answers whether it still could.
+fn watch(seat: &Seat, releases: &mut u64) -> bool {
+    let watched = seat.turn(stage::RELEASING, stage::WATCHED);
+    if watched {
+        number(seat, releases);
+    }
+    watched
 }

@@ -7,6 +7,7 @@
 //!
 //! 1. Whoever is about to release a lease says so here before the authority is called. While that is under
 //!    way no grant of that lease becomes a guard: it waits and asks again.
+//!    The one guard of a lease of which nothing else is known says so at its seat, without the lock.
 //! 2. A lease that ended is remembered for every request for its resource that was made before the end. A
 //!    grant of it that such a request gets was decided before the end, so it is none: ask again.
 //! 3. A request that was made after the end, and is granted that very lease, has the authority's word that it
@@ -204,6 +205,9 @@ impl<H: Holder> Table<H> {
 
     /// Takes one guard away.
     pub(crate) fn leave<'a>(&self, hold: &'a Arc<Hold<H>>) -> Left<'a, H> {
+        if hold.front().watch.get().is_none() && hold.seat.leaves_quietly() {
+            return Left::Release(Releasing(hold));
+        }
         let mut table = self.state();
         let left = table.order.leave(hold, || hold.give_up());
         drop(table);
@@ -360,8 +364,8 @@ impl<H: Holder> TableState<H> {
             Ok(hold) => (hold, (before, None)),
             Err(gone) => {
                 let hold = Hold::new(session, key, asking.room, granted);
-                self.order.sit(asking, Arc::clone(&hold));
-                (hold, (before, gone))
+                let parked = self.order.sit(asking, Arc::clone(&hold));
+                (hold, (before, gone.or(parked)))
             }
         }
     }

@@ -169,7 +169,7 @@ impl Front {
 
     fn enter(&self, asking: &Asking, generation: Generation) -> Came {
         let mut order = self.order.lock().unwrap();
-        let is_lost = |hold: &Held| hold.lost.load(Ordering::Relaxed);
+        let is_lost = |hold: &Held| hold.seat.engage() || hold.lost.load(Ordering::Relaxed);
         let before = match order.enter(asking, generation, is_lost) {
             Entry::Again(hold) => return Came::In(hold),
             Entry::Gone => return Came::Late,
@@ -199,8 +199,8 @@ impl Front {
                     seat: Seat::new(),
                     lost: AtomicBool::new(false),
                 });
-                order.sit(asking, Arc::clone(&hold));
-                (hold, gone)
+                let parked = order.sit(asking, Arc::clone(&hold));
+                (hold, gone.or(parked))
             }
         };
         drop(order);
@@ -234,20 +234,30 @@ impl Front {
 
     /// Drops a guard.
     fn leave(&self, hold: &Held) {
-        let give_up = || (!hold.lost.swap(true, Ordering::Relaxed)).then_some(());
         if self.fault == Fault::ReleasesLate {
             self.end(hold.generation);
         }
+        if hold.seat.leaves_quietly() {
+            return self.release(hold);
+        }
+        let give_up = || {
+            let is_lost = hold.seat.engage() || hold.lost.swap(true, Ordering::Relaxed);
+            (!is_lost).then_some(())
+        };
         let left = self.order.lock().unwrap().leave(hold, give_up);
         match left {
             Leave::Stays(told) => told.into_iter().for_each(|waker| waker.wake()),
             Leave::Release((), gone) => {
                 drop(gone);
-                self.end(hold.generation);
-                if !hold.seat.is_over_quietly() {
-                    self.settle(hold, true);
-                }
+                self.release(hold);
             }
+        }
+    }
+
+    fn release(&self, hold: &Held) {
+        self.end(hold.generation);
+        if !hold.seat.is_over_quietly() {
+            self.settle(hold, true);
         }
     }
 
@@ -382,7 +392,7 @@ fn a_grant_from_before_the_end_is_believed_by_who_did_not_say_that_it_asks() {
 
 #[test]
 fn a_grant_is_believed_whose_release_was_decided_before_it_was_said() {
-    let found = what_is_found(|| come_and_go(Fault::ReleasesLate, 1, None));
+    let found = what_is_found(|| come_and_go(Fault::ReleasesLate, 1, Some(3)));
     assert!(found.contains("a guard without a lease"), "{found}");
 }
 
