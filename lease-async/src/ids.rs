@@ -3,7 +3,7 @@
 use core::num::NonZeroU64;
 use std::cell::RefCell;
 
-use chacha20::ChaCha20Rng;
+use chacha20::ChaCha12Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng};
 use lease_core::{AuthorityId, LeaseId, OpId};
 
@@ -65,11 +65,11 @@ impl Stock {
             // A child could not be told from its parent, so nothing is kept in stock.
             return Ok(());
         }
-        let mut seed = <ChaCha20Rng as SeedableRng>::Seed::default();
+        let mut seed = <ChaCha12Rng as SeedableRng>::Seed::default();
         let drawn = getrandom::fill(&mut seed);
         drawn.map_err(|error| AuthorityError::Unreachable(error.to_string().into()))?;
-        // As the system would do it itself, but with vectors.
-        ChaCha20Rng::from_seed(seed).fill_bytes(&mut self.bytes);
+        // As the system would do it itself, but with vectors, and with as many rounds as are used for such numbers.
+        ChaCha12Rng::from_seed(seed).fill_bytes(&mut self.bytes);
         self.left = STOCK_BYTES;
         Ok(())
     }
