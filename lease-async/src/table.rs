@@ -441,7 +441,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::task::Wake;
 
-    use crate::{Leases, Memory, Session};
+    use crate::{Leases, Loss, Memory, Session, Standing};
 
     /// Drops a session when it is woken.
     struct Leaves(Mutex<Option<Session>>);
@@ -451,6 +451,23 @@ mod tests {
             let session = self.0.lock().unwrap().take();
             drop(session);
         }
+    }
+
+    #[tokio::test]
+    async fn who_looks_at_a_hold_that_was_left_without_the_table_finds_it_lost() {
+        let leases = Leases::new(Memory::new().unwrap()).unwrap();
+        let session = leases.connect("a").unwrap();
+        let guard = session.acquire("docs").await.unwrap();
+        let hold = Arc::clone(guard.hold());
+        drop(guard);
+        assert_eq!(hold.standing(), Standing::Lost(Loss::Released));
+        // Once more by the table, since somebody looks first.
+        let guard = session.acquire("docs").await.unwrap();
+        assert_eq!(guard.standing(), Standing::Safe);
+        let hold = Arc::clone(guard.hold());
+        assert!(!hold.seat.leaves_quietly());
+        drop(guard);
+        assert_eq!(hold.standing(), Standing::Lost(Loss::Released));
     }
 
     #[tokio::test]

@@ -450,3 +450,14 @@ fn who_comes_and_goes_elsewhere_keeps_nobody_from_coming_here() {
         });
     }
 }
+
+#[test]
+fn who_has_no_seat_any_more_does_not_leave_without_the_table() {
+    loom::model(|| {
+        let (front, guard) = Front::with_guard(Fault::None);
+        front.revoke(&guard);
+        assert!(!guard.seat.leaves_quietly());
+        front.leave(&guard);
+        front.assert_at_rest();
+    });
+}
