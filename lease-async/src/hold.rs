@@ -16,6 +16,7 @@ use crate::authority::{AuthorityError, Reply};
 use crate::caught::{apart, caught, outcome};
 use crate::clock::Alarm;
 use crate::error::LeaseError;
+use crate::ids;
 use crate::incidents::Closed;
 use crate::leases::{Front, Shared};
 use crate::release::Seat;
@@ -336,6 +337,15 @@ impl<H: Holder> Hold<H> {
             Outcome::Granted(..) | Outcome::Done(_) | Outcome::Many(_) => {
                 LeaseError::Authority(AuthorityError::Unsupported("one answer to one call"))
             }
+        }
+    }
+
+    /// What was just sent may have ended the lease, and nobody is told. What is asked from now on reads that back.
+    pub(crate) fn doubt(&self) {
+        let mut state = self.state();
+        // What is left as it is does not end with what fails under it.
+        if state.lost.is_none() && !state.tainted {
+            state.undecided = Some(ids::lease());
         }
     }
 

@@ -153,7 +153,8 @@ impl<H: Holder> Operation<H> {
     /// Ends it as failed, and says of what effect.
     ///
     /// If this operation made the lease, nobody joined, and nothing is left behind, the lease goes with it,
-    /// and all its guards are lost.
+    /// and all its guards are lost. Where no answer says whether it went, it is undecided until it is
+    /// [read back](crate::LeaseGuard::read_back).
     ///
     /// # Errors
     ///
@@ -210,6 +211,15 @@ impl<H: Holder> Operation<H> {
         if result == Err(Disposition::Unknown) {
             self.hold.state().tainted = true;
         }
+    }
+
+    /// Whether the lease may go with an end like this, and a guard would not know. Where there are two, somebody has joined.
+    fn may_take_along(&self, result: Result<(), Disposition>) -> bool {
+        let nothing_left = matches!(
+            result,
+            Err(Disposition::PreMutation | Disposition::RolledBack)
+        );
+        nothing_left && self.from == Provenance::Created && self.hold.seat.guards() == 1
     }
 
     /// Runs `work` as this operation: success ends it well, an error is a failure of unknown effect.
@@ -273,6 +283,9 @@ impl<H: Holder> Drop for Operation<H> {
         let end = self.hold.call(Action::End { at, op, result });
         let authority = &self.hold.front().authority;
         apart(|| authority.call_detached_from_front(end, note));
+        if self.may_take_along(result) {
+            self.hold.doubt();
+        }
         self.over();
     }
 }

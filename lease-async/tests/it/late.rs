@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_async::{
-    Authority, Event, EventSource, Events, LeaseError, LeaseGuard, LeasePolicy, Leases, Loss,
-    ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing,
+    Authority, AuthorityError, Event, EventSource, Events, LeaseError, LeaseGuard, LeasePolicy,
+    Leases, Loss, ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing,
 };
 use lease_core::{
-    Action, AdoptProof, Call, Clock as _, Code, Detail, Receipt, Receipts, ResourceKey, Wait,
+    Action, AdoptProof, Call, Clock as _, Code, Detail, Disposition, Receipt, Receipts,
+    ResourceKey, Wait,
 };
 
 use crate::loss::early;
@@ -369,4 +370,52 @@ async fn a_grant_that_was_overtaken_by_a_hand_over_is_none() {
     assert_eq!(late.guard.standing(), Standing::Lost(Loss::HandedOver));
     conflict(again.await);
     assert_eq!(theirs.standing(), Standing::Safe);
+}
+
+#[tokio::test]
+async fn a_failure_that_may_have_taken_the_lease_along_unheard_is_read_back_before_the_next_write()
+{
+    for joined in [false, true] {
+        let late = Late::over(Some(Arc::new(EventSource::new(1)))).await;
+        let operation = late.guard.begin().await.unwrap();
+        if joined {
+            drop(ask(&late.session).await.unwrap());
+        }
+        drop(operation.fail(Disposition::PreMutation));
+        assert_eq!(late.guard.standing(), Standing::Jeopardy);
+        let begun = late.guard.begin().await;
+        let undecided = matches!(
+            begun,
+            Err(LeaseError::Authority(AuthorityError::Undecided { .. }))
+        );
+        assert!(undecided, "{begun:?}");
+        let (told, standing) = match joined {
+            true => (late.guard.read_back().await.is_ok(), Standing::Safe),
+            false => (
+                late.guard.read_back().await.is_err(),
+                Standing::Lost(Loss::Stale),
+            ),
+        };
+        assert!(told);
+        assert_eq!(late.guard.standing(), standing);
+        assert_eq!(late.rig.memory.held(), usize::from(joined));
+    }
+}
+
+#[tokio::test]
+async fn a_failure_that_leaves_the_lease_leaves_no_doubt() {
+    let late = Late::over(Some(Arc::new(EventSource::new(1)))).await;
+    let operation = late.guard.begin().await.unwrap();
+    drop(operation.fail(Disposition::Unknown));
+    assert_eq!(late.guard.standing(), Standing::Safe);
+    // What was left as it is once stays, whatever fails then; and so does what somebody else has, too.
+    let operation = late.guard.begin().await.unwrap();
+    drop(operation.fail(Disposition::PreMutation));
+    assert_eq!(late.guard.standing(), Standing::Safe);
+    let late = Late::over(Some(Arc::new(EventSource::new(1)))).await;
+    let operation = late.guard.begin().await.unwrap();
+    let _other = ask(&late.session).await.unwrap();
+    drop(operation.fail(Disposition::PreMutation));
+    assert_eq!(late.guard.standing(), Standing::Safe);
+    late.guard.begin().await.unwrap().end().await.unwrap();
 }

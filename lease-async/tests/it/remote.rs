@@ -54,6 +54,13 @@ impl Far {
         self.net.lock().unwrap().errors && self.chance(one_in)
     }
 
+    /// Names an attempt, each differently.
+    fn attempt(&self) -> LeaseId {
+        let mut net = self.net.lock().unwrap();
+        let drawn = [(); 2].map(|()| net.random.below(u64::MAX).to_be_bytes());
+        LeaseId::from_random(drawn.concat().try_into().unwrap())
+    }
+
     fn collect(&self) {
         let mut net = self.net.lock().unwrap();
         while let Some(event) = net.listening.try_next() {
@@ -136,7 +143,7 @@ impl Authority for Line {
             }
             let answer = undelivered.answer.take().unwrap();
             if far.errs(12) {
-                let attempt = LeaseId::from_random([7; 16]);
+                let attempt = far.attempt();
                 drop(answer);
                 return Err(AuthorityError::Undecided { attempt });
             }
