@@ -28,7 +28,7 @@ const SCRATCH_BYTES: usize = 60;
 const SCRATCH_ROOM: usize = 8 << 20;
 
 /// Every need that a test may name.
-const NEEDS: [(&str, Probe); 23] = [
+const NEEDS: [(&str, Probe); 24] = [
     ("cgroup-v1-freezer", || {
         cgroup(&["/sys/fs/cgroup/freezer"], "freezer.state")
     }),
@@ -47,6 +47,7 @@ const NEEDS: [(&str, Probe); 23] = [
         program("node", &["-e", "require('better-sqlite3')"])
     }),
     ("pid-namespaces", || unshare(&["--pid", "--fork"], "true")),
+    ("pidfd", pidfd),
     ("pidfd-exit", pidfd_exit),
     ("pidfs", pidfs),
     ("proc-mount", || {
@@ -237,17 +238,29 @@ fn root() -> Presence {
     }
 }
 
+#[cfg(target_os = "linux")]
+fn own_pidfd() -> std::io::Result<std::os::fd::OwnedFd> {
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    Ok(pidfd_open(getpid(), PidfdFlags::empty())?)
+}
+
+#[cfg(target_os = "linux")]
+fn pidfd() -> Presence {
+    match own_pidfd() {
+        Ok(_) => Presence::Here,
+        Err(error) => Presence::Missing(format!("pidfd: {error}")),
+    }
+}
+
 /// Pidfds of pidfs say so in their link; older ones are anonymous inodes.
 #[cfg(target_os = "linux")]
 fn pidfs() -> Presence {
     use std::fs::read_link;
     use std::os::fd::AsRawFd as _;
 
-    use rustix::process::{PidfdFlags, getpid, pidfd_open};
-
-    let link = pidfd_open(getpid(), PidfdFlags::empty())
-        .map_err(std::io::Error::from)
-        .and_then(|pidfd| read_link(format!("/proc/self/fd/{}", pidfd.as_raw_fd())));
+    let link =
+        own_pidfd().and_then(|pidfd| read_link(format!("/proc/self/fd/{}", pidfd.as_raw_fd())));
     match link {
         Ok(link) if link.to_string_lossy().starts_with("pidfd:") => Presence::Here,
         Ok(link) => Presence::Missing(format!("a pidfd is {}", link.display())),
@@ -257,6 +270,11 @@ fn pidfs() -> Presence {
 
 #[cfg(not(target_os = "linux"))]
 fn root() -> Presence {
+    linux()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pidfd() -> Presence {
     linux()
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use lease_core::AuthorityId;
 use lease_procfs::Stat;
+use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
 };
@@ -501,8 +502,12 @@ fn is_our_namespace() -> std::io::Result<bool> {
 /// Opens a pidfd for a number of the scenario's pid namespace.
 pub(crate) fn open_pidfd(number: i32) -> Result<OwnedFd, Problem> {
     let pid = Pid::from_raw(number).ok_or_else(|| Problem::broken("0 is no process"))?;
-    let pidfd = pidfd_open(pid, PidfdFlags::empty());
-    made(pidfd, format_args!("opening process {number}"))
+    let told = format_args!("opening process {number}");
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        // A kernel before Linux 5.3, and a sandbox that forbids the call: the kernel itself allows it to all.
+        refused @ Err(Errno::NOSYS | Errno::PERM) => refused.needs(Need::Pidfd, told),
+        pidfd => made(pidfd, told),
+    }
 }
 
 /// Kills a process of the scenario that one of its children started, and waits for its end.

@@ -506,6 +506,30 @@ fn scenario_without_proc_is_not_run() {
     );
 }
 
+#[test]
+fn scenario_where_no_process_can_be_opened_is_not_run() {
+    let test = "scenario_where_no_process_can_be_opened_is_not_run";
+    for refusal in ["ENOSYS", "EPERM"] {
+        let chaos = || {
+            let mut strace = Command::new("strace");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e"]);
+            strace.arg(format!("inject=pidfd_open:error={refusal}"));
+            strace.arg(env!("CARGO_BIN_EXE_chaos"));
+            strace
+        };
+        let traces = chaos().arg("--list").stdout(Stdio::null()).status();
+        if !traces.is_ok_and(|status| status.success()) {
+            return not_run(test, "strace", "it is not here, or may not trace");
+        }
+        let (code, told) = command(chaos());
+        assert_eq!(code, Some(3), "{told}");
+        assert!(
+            told.contains("not run  real-kill-exited: pidfd: "),
+            "{told}"
+        );
+    }
+}
+
 #[cfg(feature = "sqlite")]
 #[test]
 fn claim_that_comes_just_before_a_dead_one_is_replaced_stays() {
