@@ -427,14 +427,21 @@ impl<H: Holder> Hold<H> {
 
     /// Says how the lease stands now. A loss that is noticed here is final.
     pub(crate) fn standing(&self) -> Standing {
+        self.look().0
+    }
+
+    /// Says how the lease stands now, and what is undecided about it.
+    fn look(&self) -> (Standing, Option<LeaseId>) {
         let now = self.front().clock.now();
-        let standing = self.judge(&self.state(), now);
+        let state = self.state();
+        let (standing, undecided) = (self.judge(&state, now), state.undecided);
+        drop(state);
         if standing == Standing::Jeopardy && !self.warned.swap(true, Ordering::Relaxed) {
             telemetry::jeopardy(self);
         }
         match standing {
-            Standing::Lost(loss) => Standing::Lost(self.lose(loss)),
-            Standing::Safe | Standing::Jeopardy => standing,
+            Standing::Lost(loss) => (Standing::Lost(self.lose(loss)), undecided),
+            Standing::Safe | Standing::Jeopardy => (standing, undecided),
         }
     }
 
@@ -464,10 +471,10 @@ impl<H: Holder> Hold<H> {
 
     /// Whether the lease is not lost, and nothing about it is undecided.
     pub(crate) fn usable(&self) -> Result<(), LeaseError<H>> {
-        self.not_lost()?;
-        match self.state().undecided {
-            Some(attempt) => Err(LeaseError::Authority(AuthorityError::Undecided { attempt })),
-            None => Ok(()),
+        match self.look() {
+            (Standing::Lost(loss), _) => Err(LeaseError::Lost(loss)),
+            (_, Some(attempt)) => Err(LeaseError::Authority(AuthorityError::Undecided { attempt })),
+            (Standing::Safe | Standing::Jeopardy, None) => Ok(()),
         }
     }
 
