@@ -106,6 +106,30 @@ mod alone {
         now(&lock).unwrap().release().unwrap();
     }
 
+    #[test]
+    fn who_has_given_up_opens_the_gate_that_is_passed_later() {
+        let place = Place::new();
+        let lock = place.deaf();
+        let [mut holder, mut other] = [Writer::start(&place), Writer::start(&place)];
+        assert_eq!(holder.does("acquire 0"), "granted depth=1");
+        // Nobody can be called back from the gate.
+        for doubled in 6.. {
+            let told = other.does(&format!("acquire {}", 1 << doubled));
+            assert!(told.starts_with("busy"), "{told}");
+            if waiting_at_gate(&place) > 0 {
+                break;
+            }
+        }
+        assert_eq!(holder.does("release"), "Some(Ok(Lock))");
+        until("the gate is passed", || waiting_at_gate(&place) == 0);
+        for _round in 0..3 {
+            let hold = lock.acquire(within(BOUND)).unwrap();
+            // Else nothing but the end of the time let it in.
+            assert!(hold.granted().waited < BOUND);
+            hold.release().unwrap();
+        }
+    }
+
     /// Somebody who takes the lock again and again leaves a poll interval, in which somebody who polls gets it.
     fn leaves_room_for_peers(acquire: fn(&WriteLock) -> Hold) {
         /// Long enough to come in it on any machine.
