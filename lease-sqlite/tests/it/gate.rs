@@ -130,6 +130,32 @@ mod alone {
         }
     }
 
+    fn is_attended() -> bool {
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| fs::read(task.unwrap().path().join("comm")).ok());
+        names.into_iter().any(|name| name == b"write-lock-gate\n")
+    }
+
+    #[test]
+    fn the_thread_at_the_gate_ends_when_nobody_has_waited_for_long_and_comes_again() {
+        let place = Place::new();
+        let lock = place.deaf();
+        let mut other = Writer::start(&place);
+        for comes_again in [false, true] {
+            assert_eq!(other.does("acquire 0"), "granted depth=1");
+            scope(|scope| {
+                let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
+                until("it waits", || waiting_at_gate(&place) > 0);
+                assert!(is_attended());
+                assert_eq!(other.does("release"), "Some(Ok(Lock))");
+                waiter.join().unwrap().unwrap();
+            });
+            if !comes_again {
+                until("the thread is gone", || !is_attended());
+            }
+        }
+    }
+
     /// Somebody who takes the lock again and again leaves a poll interval, in which somebody who polls gets it.
     fn leaves_room_for_peers(acquire: fn(&WriteLock) -> Hold) {
         /// Long enough to come in it on any machine.

@@ -69,7 +69,7 @@ fn a_hold_has_no_file_but_record_and_mutex_from_the_first_one_on() {
 // C16
 #[test]
 fn what_cannot_be_a_mutex_is_an_error_and_stays_as_it_is() {
-    let table: [(&str, Plant, NotAMutex); 6] = [
+    let table: [(&str, Plant, NotAMutex); 7] = [
         (
             "directory",
             |path| fs::create_dir(path).unwrap(),
@@ -83,6 +83,11 @@ fn what_cannot_be_a_mutex_is_an_error_and_stays_as_it_is() {
         (
             "one byte",
             |path| fs::write(path, "S").unwrap(),
+            NotAMutex::NotADatabase,
+        ),
+        (
+            "the beginning of a header",
+            |path| fs::write(path, "SQLite format 3\0").unwrap(),
             NotAMutex::NotADatabase,
         ),
         (
