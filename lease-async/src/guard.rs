@@ -271,7 +271,8 @@ impl<H: Holder> LeaseGuard<H> {
     ///
     /// # Cancel safety
     ///
-    /// Dropped, the lease is released as by dropping the guard.
+    /// Dropped, the lease is released as by dropping the guard. One that outlives that is undecided until it is
+    /// [read back](Self::read_back).
     pub async fn release(mut self) -> Result<Released, ReleaseError<H>> {
         let hold = Arc::clone(&self.hold);
         let table = &hold.front().table;
@@ -283,7 +284,9 @@ impl<H: Holder> LeaseGuard<H> {
             telemetry::left(&hold);
             return Ok(Released::Depth { left });
         }
+        let mut sent = Sent(Some(&hold));
         let answer = hold.ask(Action::Release(By::Token(hold.at)), None).await;
+        sent.0 = None;
         table.settle(&hold, answer.is_ok());
         match answer {
             Ok(change) => {
@@ -291,6 +294,18 @@ impl<H: Holder> LeaseGuard<H> {
                 Ok(Released::Lease(change))
             }
             Err(error) => Err(ReleaseError { error, guard: self }),
+        }
+    }
+}
+
+/// A release on its way. Dropped, nobody hears what became of it: where the lease does not go with its guard, since it
+/// is kept or something was left half done, it may have gone all the same.
+struct Sent<'a, H: Holder>(Option<&'a Hold<H>>);
+
+impl<H: Holder> Drop for Sent<'_, H> {
+    fn drop(&mut self) {
+        if let Some(hold) = self.0.take() {
+            hold.doubt();
         }
     }
 }

@@ -343,8 +343,7 @@ impl<H: Holder> Hold<H> {
     /// What was just sent may have ended the lease, and nobody is told. What is asked from now on reads that back.
     pub(crate) fn doubt(&self) {
         let mut state = self.state();
-        // What is left as it is does not end with what fails under it.
-        if state.lost.is_none() && !state.tainted {
+        if state.lost.is_none() {
             state.undecided = Some(ids::lease());
         }
     }

@@ -213,13 +213,15 @@ impl<H: Holder> Operation<H> {
         }
     }
 
-    /// Whether the lease may go with an end like this, and a guard would not know. Where there are two, somebody has joined.
+    /// Whether the lease may go with an end like this, and a guard would not know. Where there are two, or another
+    /// operation has left something half done, somebody has joined.
     fn may_take_along(&self, result: Result<(), Disposition>) -> bool {
         let nothing_left = matches!(
             result,
             Err(Disposition::PreMutation | Disposition::RolledBack)
         );
-        nothing_left && self.from == Provenance::Created && self.hold.seat.guards() == 1
+        let may_go = nothing_left && self.from == Provenance::Created;
+        may_go && self.hold.seat.guards() == 1 && !self.hold.state().tainted
     }
 
     /// Runs `work` as this operation: success ends it well, an error is a failure of unknown effect.

@@ -419,3 +419,26 @@ async fn a_failure_that_leaves_the_lease_leaves_no_doubt() {
     assert_eq!(late.guard.standing(), Standing::Safe);
     late.guard.begin().await.unwrap().end().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_kept_lease_whose_release_is_dropped_on_its_way_is_in_doubt() {
+    let late = Late::over(Some(Arc::new(EventSource::new(1)))).await;
+    ask(&late.session).await.unwrap().keep();
+    let mut again = pin!(late.session.acquire(KEY).into_future());
+    late.held_up.store(true, Ordering::SeqCst);
+    assert!(poll(again.as_mut()).is_pending());
+    let mut release = Box::pin(late.guard.release());
+    assert!(poll(release.as_mut()).is_pending());
+    drop(release);
+    late.held_up.store(false, Ordering::SeqCst);
+    // It was released, and nobody here has heard of that.
+    let theirs = ask(&late.rig.connect("b")).await;
+    assert!(theirs.is_ok(), "{theirs:?}");
+    let again = again.await.unwrap();
+    assert_eq!(again.standing(), Standing::Jeopardy);
+    let read = again.read_back().await;
+    assert!(
+        matches!(read, Err(LeaseError::Lost(Loss::Stale))),
+        "{read:?}"
+    );
+}
