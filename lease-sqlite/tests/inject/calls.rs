@@ -228,6 +228,9 @@ fn the_first_acquire_on_a_path_survives_a_fault_at_each_call_that_makes_files() 
         let seen = each(call, how, false);
         assert!(seen.faults >= 1, "{call} {how}: {seen:?}");
     }
+    // Somebody was faster, and what that one made is used.
+    let seen = each("link,linkat", "error=EEXIST", false);
+    assert_eq!((seen.faults, seen.errors), (1, 0), "{seen:?}");
 }
 
 // fault B12
