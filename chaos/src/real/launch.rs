@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use rustix::fs::statvfs;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::process::{Pid, PidfdFlags, Signal, getegid, geteuid, getpid, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Signal, getegid, geteuid, getpid, getrlimit, pidfd_open,
+};
 use rustix::thread::{ThreadNameSpaceType, UnshareFlags, move_into_thread_name_spaces};
 
 use super::chance::random;
@@ -87,6 +89,7 @@ fn attempt(
 ) -> Result<Story, Problem> {
     // Every role is started through it.
     std::fs::read_link(SELF).needs(Need::ProcMount, SELF)?;
+    has_descriptors()?;
     let folder = Folder::make()?;
     let mut command = Command::new(program);
     command
@@ -117,6 +120,19 @@ fn attempt(
         story.note(words);
     }
     Ok(story)
+}
+
+/// A scenario that runs short of descriptors in the middle would look like one in which a holder was not seen.
+fn has_descriptors() -> Result<(), Problem> {
+    let most = getrlimit(Resource::Nofile).current;
+    match most.filter(|most| *most < DESCRIPTORS) {
+        None => Ok(()),
+        Some(most) => {
+            let reason =
+                format_args!("{most} files may be open at a time; {DESCRIPTORS} are needed");
+            Err(Problem::missing(Need::Descriptors, reason))
+        }
+    }
 }
 
 /// Reads everything that the scenario's processes say on their standard error, until the last one of
@@ -170,6 +186,9 @@ fn end(launcher: &mut Child) -> Result<(), Problem> {
     launcher.wait().tried("waiting for the scenario")?;
     Ok(())
 }
+
+/// The files that a process of a scenario has open at a time, several times over.
+const DESCRIPTORS: u64 = 128;
 
 /// The longest path of a socket, with which the kernel wants a zero.
 const SOCKET_PATH: usize = 107;

@@ -3,7 +3,7 @@
 use lease_core::{AuthorityId, Code};
 
 use super::authority::Terms;
-use super::problem::{Problem, Tried as _};
+use super::problem::{Problem, Tried as _, made};
 use super::story::{Count, Rule};
 use super::wire::{Answer, Command};
 use super::world::{Authority, Process, World};
@@ -83,13 +83,10 @@ fn succeed(
     second: &mut Process,
 ) -> Result<(), Problem> {
     let guarded = world.guarded();
-    guarded
-        .succeed(authority.id)
-        .tried("succeeding")?
-        .tried("succeeding")?;
+    made(guarded.succeed(authority.id), "succeeding")?.tried("succeeding")?;
     world.writes(second, "second")?;
     world.is_fenced(first, Rule::OldAuthorityIsRefused, "late")?;
-    let back = guarded.succeed(old_id).tried("succeeding")?;
+    let back = made(guarded.succeed(old_id), "succeeding")?;
     world
         .story
         .check(Rule::OldAuthorityIsRefused, back.is_err(), || {

@@ -6,7 +6,7 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::problem::{Problem, Tried as _};
+use super::problem::{Need, Problem, Tried as _};
 
 /// Above every descriptor that an authority has open.
 const FEW: u64 = 64;
@@ -31,13 +31,15 @@ impl Taken {
         };
         let now = getrlimit(Resource::Nofile);
         let before = *self.before.get_or_insert(now);
+        let maximum = before.maximum;
         set(Rlimit {
-            current: Some(FEW),
-            maximum: before.maximum,
+            current: Some(maximum.map_or(FEW, |most| most.min(FEW))),
+            maximum,
         })?;
         self.take_all()?;
         let left = self.files.len().checked_sub(free);
-        let left = left.ok_or_else(|| Problem::broken("there are too few descriptors"))?;
+        let few = || Problem::missing(Need::Descriptors, "there are too few to leave some");
+        let left = left.ok_or_else(few)?;
         self.files.truncate(left);
         Ok(())
     }
@@ -53,7 +55,8 @@ impl Taken {
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+/// Whether there was no descriptor left.
+pub(crate) fn is_full(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::MFILE)
 }
 
