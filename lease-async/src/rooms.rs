@@ -400,6 +400,21 @@ mod tests {
     }
 
     #[test]
+    fn a_room_that_nobody_needs_serves_the_next_one_and_the_last_one_is_kept() {
+        let mut rooms = Rooms::new();
+        let _stays = asked(&mut rooms, "stays");
+        for n in 0..20 {
+            for _again in 0..2 {
+                let name = format!("{n}");
+                let at = asked(&mut rooms, &name);
+                answered(&mut rooms, at);
+                assert_eq!(rooms.find(&ResourceKey::new(&name).unwrap()), Some(at));
+            }
+            assert!(rooms.rooms.len() <= 3, "{n}");
+        }
+    }
+
+    #[test]
     fn what_a_crowd_needed_is_given_up_beside_those_who_stay() {
         const CROWD: usize = 5_000;
         let long = "x".repeat(200);
@@ -423,6 +438,7 @@ mod tests {
             assert!(named.count() <= SPARE + 2, "{stays}");
             if (stays, backwards) == (0, true) {
                 assert!(rooms.rooms.len() <= SPARE + 2);
+                assert!(rooms.rooms.capacity() < CROWD / 10);
             }
             assert!(rooms.free.len() <= 2 * rooms.rooms.len() + SPARE, "{stays}");
             assert!(rooms.by_key.num_buckets() < CROWD / 10, "{stays}");
