@@ -6,7 +6,7 @@
 use core::pin::{Pin, pin};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll, Waker};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::task::Wake;
 
@@ -14,7 +14,10 @@ use lease_async::{
     Authority, AuthorityError, BoxFuture, Event, EventSource, Events, LeaseGuard, Leases,
     ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing, SystemClock,
 };
-use lease_core::{Action, Call, Clock as _, Disposition, LeaseId, Receipt, Receipts};
+use lease_core::{
+    Action, AdoptProof, Call, Clock as _, Disposition, Generation, LeaseId, Receipt, Receipts,
+    ResourceKey, Wait,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::passing_on::passes_on;
@@ -181,16 +184,43 @@ struct World {
     far: Arc<Far>,
     leases: Leases,
     clock: ManualClock,
+    places: Vec<Place>,
+    /// Leases that were handed over, of which their first holder may hear late.
+    given: Mutex<BTreeSet<Generation>>,
 }
 
 type Place = Arc<Mutex<Option<Session>>>;
 
 impl World {
+    /// Gives the lease to somebody else, as an operator does it: no front is asked.
+    fn hand_over(&self, guard: &LeaseGuard, key: &str, from: &Place, random: &mut Random) {
+        let holder = |place: &Place| {
+            let session = place.lock().unwrap();
+            session.as_ref().map(|session| session.holder().clone())
+        };
+        let (Some(from), Some(to)) = (holder(from), holder(random.pick(&self.places))) else {
+            return;
+        };
+        let adopt = Call {
+            resource: Some(ResourceKey::new(key).unwrap()),
+            action: Action::Adopt {
+                token: guard.token(),
+                proof: AdoptProof::Present(from),
+                to,
+            },
+            wait: Wait::No,
+        };
+        self.given.lock().unwrap().insert(guard.token().generation);
+        drop(self.far.memory.call(adopt));
+    }
+
     /// Whoever may write is the one who may.
     fn looks(&self, guard: &LeaseGuard, key: &str) {
-        if guard.standing() != Standing::Safe {
+        let given = self.given.lock().unwrap();
+        if guard.standing() != Standing::Safe || given.contains(&guard.token().generation) {
             return;
         }
+        drop(given);
         let list = self.far.memory.list();
         // The look itself may have ended what was over.
         if guard.standing() != Standing::Safe {
@@ -232,7 +262,7 @@ async fn life(world: Arc<World>, place: Place, seed: u64) {
     let Ok(mut guard) = request.await else { return };
     for _ in 0..random.below(6) {
         world.looks(&guard, key);
-        match random.below(9) {
+        match random.below(10) {
             0 => drop(guard.touch().await),
             1 => drop(guard.ensure(TTL / 2).await),
             2 => drop(guard.read_back().await),
@@ -262,6 +292,7 @@ async fn life(world: Arc<World>, place: Place, seed: u64) {
                 );
                 step(&world.far).await;
             }
+            8 => world.hand_over(&guard, key, &place, &mut random),
             _ => step(&world.far).await,
         }
     }
@@ -300,12 +331,19 @@ impl Run {
             net: Mutex::new(net),
         });
         let leases = Leases::new(Line(Arc::clone(&far))).unwrap();
-        let world = World { far, leases, clock };
+        let places: Vec<_> = (0..3).map(|_| Place::default()).collect();
+        let world = World {
+            far,
+            leases,
+            clock,
+            places: places.clone(),
+            given: Mutex::default(),
+        };
         Self {
             world: Arc::new(world),
             random,
             tasks: Vec::new(),
-            places: (0..3).map(|_| Place::default()).collect(),
+            places,
         }
     }
 
