@@ -301,6 +301,7 @@ async fn after_missed_receipts_only_what_has_guards_is_known() {
     let source = Arc::new(EventSource::new(1));
     let late = Late::over(Some(Arc::clone(&source))).await;
     late.session.acquire("kept").await.unwrap().keep();
+    source.publish(Receipts::new(Vec::new(), 0));
     assert_eq!(late.rig.leases.known(), 2);
     source.publish(Receipts::new(Vec::new(), 3));
     let known = late.rig.leases.list();
