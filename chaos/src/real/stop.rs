@@ -12,8 +12,8 @@ use super::wire::{Answer, Command, Reply};
 use super::world::{PROMPT, Process, World};
 use crate::clock::Deadline;
 
-/// The term of the sessions here.
-const TERM: Duration = Duration::from_millis(150);
+/// The term of the sessions here: longer than two steps take on a busy machine.
+const TERM: Duration = Duration::from_millis(500);
 
 /// `real-stop-past-term`: stopped past its term, and a successor writes before it wakes up.
 pub(crate) fn past_term(world: &mut World) -> Result<(), Problem> {
