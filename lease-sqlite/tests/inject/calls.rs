@@ -227,6 +227,7 @@ fn the_first_acquire_on_a_path_survives_a_fault_at_each_call_that_makes_files() 
     ] {
         let seen = each(call, how, false);
         assert!(seen.faults >= 1, "{call} {how}: {seen:?}");
+        assert!(!call.starts_with("link") || seen.errors == 1, "{seen:?}");
     }
     // Somebody was faster, and what that one made is used.
     let seen = each("link,linkat", "error=EEXIST", false);
