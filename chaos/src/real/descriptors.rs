@@ -26,41 +26,25 @@ pub(crate) fn exhausted(world: &mut World) -> Result<(), Problem> {
     let user = first.employs(Task::OtherNamespace, Group::Own)?;
 
     let blind = "unknown: lookup_exhausted";
-    is_kept(
-        world,
-        &mut authority,
-        &mut next,
-        [blind, alive(Kernel::detect())],
-    )?;
+    let seen = [blind, alive(Kernel::detect())];
+    is_kept(world, &mut authority, &mut next, seen)?;
     first.kill()?;
     world.story.count(Count::Kills, 1);
     // The dead holder's connection has ended, and is closed before the answer to this: it would come free
     // later, and be one descriptor too many.
     authority.news()?;
-    is_kept(
-        world,
-        &mut authority,
-        &mut next,
-        [blind, "occupied: group_alive"],
-    )?;
+    let seen = [blind, "occupied: group_alive"];
+    is_kept(world, &mut authority, &mut next, seen)?;
     first.reap()?;
     world.sees_in_group(group, &[member.number])?;
     let blind = "unknown: occupancy_failed";
-    is_kept(
-        world,
-        &mut authority,
-        &mut next,
-        [blind, "occupied: group_alive"],
-    )?;
+    let seen = [blind, "occupied: group_alive"];
+    is_kept(world, &mut authority, &mut next, seen)?;
     member.end()?;
     world.sees_in_group(group, &[])?;
     world.sees_in_tree(&[user.number])?;
-    is_kept(
-        world,
-        &mut authority,
-        &mut next,
-        [blind, "occupied: path_in_use"],
-    )?;
+    let seen = [blind, "occupied: path_in_use"];
+    is_kept(world, &mut authority, &mut next, seen)?;
     user.end()?;
 
     // Nobody is left, and who cannot see that grants nothing.
