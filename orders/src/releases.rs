@@ -374,6 +374,25 @@ fn stand_behind(fault: Fault) {
 }
 
 #[test]
+fn the_end_of_a_release_lets_nobody_go_who_stands_behind_another_one() {
+    check(None, || {
+        let (front, here) = Front::with_guard(Fault::None);
+        let elsewhere = front.acquire(ELSEWHERE);
+        assert!(front.begin_release(&here) && front.begin_release(&elsewhere));
+        let behind = [HERE, ELSEWHERE].map(|what| match front.attempt(what) {
+            Came::Behind(ticket) => ticket,
+            Came::In(_) | Came::Late => panic!("it is being released"),
+        });
+        let is_over = |ticket| front.order.lock().unwrap().look(ticket, &mut None);
+        front.release(&here);
+        assert_eq!(behind.map(is_over), [true, false]);
+        front.release(&elsewhere);
+        assert_eq!(behind.map(is_over), [true, true]);
+        front.assert_at_rest();
+    });
+}
+
+#[test]
 fn who_stands_behind_a_release_is_woken_when_it_is_over() {
     stand_behind(Fault::None);
 }
