@@ -9,7 +9,7 @@ use super::problem::{Need, Problem};
 use super::steps::Granted;
 use super::story::{Count, Rule};
 use super::world::{Authority, Process, World, is_taken};
-use crate::clock::{Deadline, Stopwatch};
+use crate::clock::Stopwatch;
 
 /// A number that is free in a young pid namespace.
 pub(crate) const NUMBER: i32 = 400;
@@ -20,14 +20,11 @@ const TICK: Duration = Duration::from_millis(10);
 /// How many rounds `real-pid-recycled` and `real-own-pid-again` take.
 const FEW: u64 = 10;
 
-/// How many rounds `real-pid-recycled-many` takes, where they take no longer than [`LONG`].
+/// How many rounds `real-pid-recycled-many` takes.
 const MANY: u64 = 200;
 
 /// How many of its rounds an authority without pidfs takes. Each waits out a tick.
 const MANY_BY_TICKS: u64 = 30;
-
-/// How long it goes on, with pidfs and without, on a machine with other work.
-const LONG: Duration = Duration::from_secs(10);
 
 /// `real-kill-exited`: killed and not reaped.
 pub(crate) fn exited(world: &mut World) -> Result<(), Problem> {
@@ -107,8 +104,7 @@ pub(crate) fn recycled_many(world: &mut World) -> Result<(), Problem> {
     needs_pidfs()?;
     let mut authority = world.authority(Terms::Process)?;
     let mut successor = world.holder("successor")?;
-    let long = Deadline::within(LONG);
-    for _round in (0..MANY).take_while(|&round| round < FEW || !long.has_passed()) {
+    for _round in 0..MANY {
         recycled_round(world, &mut authority, &mut successor)?;
     }
     drop(successor);
@@ -118,8 +114,7 @@ pub(crate) fn recycled_many(world: &mut World) -> Result<(), Problem> {
     world.remove_socket()?;
     let mut authority = world.authority_without_pidfs(Terms::Process)?;
     let mut successor = world.holder("successor")?;
-    let long = Deadline::within(LONG);
-    for _round in (0..MANY_BY_TICKS).take_while(|&round| round < FEW || !long.has_passed()) {
+    for _round in 0..MANY_BY_TICKS {
         let equal = recycled_round(world, &mut authority, &mut successor)?;
         world.story.count(Count::TicksOnlyRounds, 1);
         world.story.count(Count::TicksOnlyEqual, u64::from(equal));

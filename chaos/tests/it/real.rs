@@ -90,12 +90,9 @@ fn recycled_pid_is_never_taken_for_the_dead_holder() {
     let Some(report) = passes(test, "real-pid-recycled-many") else {
         return;
     };
-    // 230 and 30 of them, where no other work keeps the machine from it.
-    let recycled = counted(&report, "pids-recycled");
-    assert!((20..=230).contains(&recycled), "{recycled}");
-    assert_eq!(counted(&report, "takeovers-on-proof"), recycled);
-    let without_pidfs = counted(&report, "rounds-without-pidfs");
-    assert!((10..=30).contains(&without_pidfs), "{without_pidfs}");
+    assert_eq!(counted(&report, "pids-recycled"), 230);
+    assert_eq!(counted(&report, "takeovers-on-proof"), 230);
+    assert_eq!(counted(&report, "rounds-without-pidfs"), 30);
     assert_eq!(
         counted(&report, "rounds-without-pidfs-with-equal-start-ticks"),
         0
@@ -111,8 +108,10 @@ fn writer_that_slept_past_its_term_leaves_no_byte_after_its_successor() {
     assert_eq!(counted(&report, "fenced-writes"), 1);
     // On a busy machine the successor's term may end as well, before the scenario does.
     let told = receipts(&report);
-    let told: Vec<_> = told.lines().take(3).collect();
-    insta::assert_snapshot!(told.join("\n"), @r"
+    let told = told
+        .strip_suffix("\nRECLAIMED generation 2 second")
+        .unwrap_or(&told);
+    insta::assert_snapshot!(told, @r"
     CREATED generation 1 first
     RECLAIMED generation 1 first
     CREATED generation 2 second
