@@ -39,7 +39,6 @@ const NEEDS: [(&str, Probe); 24] = [
         )
     }),
     ("descriptors", descriptors),
-    ("first-pid-namespace", first_pid_namespace),
     ("kernel-threads", kernel_threads),
     ("linux", linux),
     ("mount-namespaces", || unshare(&["--mount"], "true")),
@@ -61,6 +60,7 @@ const NEEDS: [(&str, Probe); 24] = [
     ("root", root),
     ("rotel", || program("rotel-agent", &["--help"])),
     ("scratch-folder", || scratch_folder(&temp_dir())),
+    ("seccomp", seccomp),
     ("set-tid", set_tid),
     ("strace", || sees("strace", &["-o", "/dev/null", "true"])),
     ("time-namespaces", || {
@@ -129,12 +129,12 @@ fn cgroup(roots: &[&str], freezer: &str) -> Presence {
     }
 }
 
-fn first_pid_namespace() -> Presence {
-    match fs::read_link("/proc/self/ns/pid") {
-        // `PID_NS_INIT_INO` of `linux/nsfs.h`.
-        Ok(link) if link == Path::new("pid:[4026531836]") => Presence::Here,
-        Ok(link) => Presence::Missing(format!("this is {}", link.display())),
-        Err(error) => Presence::Missing(error.to_string()),
+/// A kernel that has filters says of each process whether it is under one.
+fn seccomp() -> Presence {
+    match fs::read_to_string("/proc/self/status") {
+        Ok(status) if status.contains("\nSeccomp:") => Presence::Here,
+        Ok(_) => Presence::Missing("this kernel has no filters of system calls".to_owned()),
+        Err(error) => Presence::Untold(format!("/proc/self/status: {error}")),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! It compares numbers of our own pid namespace, and so helps only where `/proc` shows the same ones.
 //! That is sure in the first pid namespace, where `kthreadd` is number 2. Where the call is forbidden, the
-//! reader goes by what `/proc` shows.
+//! reader goes by what `/proc` shows of each thread.
 
 use std::os::fd::BorrowedFd;
 

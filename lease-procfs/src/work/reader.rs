@@ -454,48 +454,39 @@ impl<'a> Reader<'a> {
         statat(beside, name, AtFlags::empty()).is_ok_and(|task| task.st_nlink > 3)
     }
 
-    /// Opens the list of threads and reads it, but for the first.
-    fn other_threads(&mut self, visited: &Visited) -> Result<(OwnedFd, Vec<Pid>), Errno> {
+    /// Lists the threads but for the first.
+    fn other_threads(&mut self, visited: &Visited) -> Result<Vec<Pid>, Errno> {
         let (beside, name) = place(self.root, &mut self.name, visited, b"task");
         let directory = open_below(beside, name, OFlags::DIRECTORY)?;
         let mut threads = numbers(directory.as_fd(), &mut self.list)?;
         threads.retain(|&thread| thread != visited.pid);
-        Ok((directory, threads))
+        Ok(threads)
     }
 
     /// Reads the threads that have a directory or descriptors of their own, as `unshare` makes them.
     ///
-    /// To read every thread would cost a pass over each. Where the kernel does not compare them, one counts
-    /// as apart if its directory differs from the process's, or its number of descriptors (Linux 6.2).
+    /// Where the kernel does not compare them nothing else tells for sure who has, and each thread is read.
     fn of_threads_apart(&mut self, visited: &Visited) -> Result<(), ScanError> {
         if !self.has_more_threads(visited) {
             return Ok(());
         }
         match self.other_threads(visited) {
-            Ok((list, threads)) => self.of_those_apart(visited.pid, visited.pid, &list, threads),
+            Ok(threads) => self.of_those_apart(visited.pid, visited.pid, threads),
             Err(errno) => refused(errno).map(|_seen| ()),
         }
     }
 
-    /// Reads those of the threads that have another directory or other descriptors than the one that was read.
+    /// Reads those of the threads that may have another directory or other descriptors than the one that was read.
     fn of_those_apart(
         &mut self,
         pid: Pid,
         read: Pid,
-        list: &OwnedFd,
         threads: impl IntoIterator<Item = Pid>,
     ) -> Result<(), ScanError> {
-        let mut shared = None;
         for thread in threads {
-            let compared = self
-                .kin
-                .as_ref()
-                .and_then(|kin| kin.are_apart(read, thread));
-            let is_apart = compared.unwrap_or_else(|| {
-                let shared = shared.get_or_insert_with(|| self.outline(list.as_fd(), read));
-                *shared != self.outline(list.as_fd(), thread)
-            });
-            if is_apart {
+            let kin = self.kin.as_ref();
+            let compared = kin.and_then(|kin| kin.are_apart(read, thread));
+            if compared.unwrap_or(true) {
                 let space = self.space.take();
                 let thread = self.open(pid, Some(thread))?;
                 let seen = self.links_of(&thread)?;
@@ -506,25 +497,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Returns a thread's directory and number of descriptors, as far as they can be read.
-    fn outline(&mut self, list: BorrowedFd<'_>, thread: Pid) -> (Option<Vec<u8>>, Option<i64>) {
-        let name = named(&mut self.name, format_args!("{thread}/cwd"));
-        let count = readlinkat_raw(list, name, self.link.as_mut_slice());
-        let directory = count
-            .ok()
-            .and_then(|count| self.link.get(..count))
-            .map(<[u8]>::to_vec);
-        let name = named(&mut self.name, format_args!("{thread}/fd"));
-        let descriptors = statat(list, name, AtFlags::empty());
-        (directory, descriptors.ok().map(|found| found.st_size))
-    }
-
     /// Reads through another thread, for a leader that exited shows nothing of what the process uses, and then
     /// those that differ from that one.
     fn of_a_thread(&mut self, visited: &Visited, wanted: Wanted) -> Result<(), ScanError> {
         let pid = visited.pid;
-        let (list, threads) = match self.other_threads(visited) {
-            Ok(found) => found,
+        let threads = match self.other_threads(visited) {
+            Ok(threads) => threads,
             Err(errno) => {
                 let seen = refused(errno)?;
                 return self.noted(pid, seen).map(|_seen| ());
@@ -541,7 +519,7 @@ impl<'a> Reader<'a> {
                 if wanted == Wanted::Maps {
                     return Ok(());
                 }
-                return self.of_those_apart(pid, thread, &list, threads);
+                return self.of_those_apart(pid, thread, threads);
             }
         }
         Ok(())

@@ -161,11 +161,14 @@ impl Uses {
             if covered.get(one.path) == Some(&true) && counts(one.by) && !excluded.contains(one.pid)
             {
                 let uses = found.entry(one.pid).or_default();
-                if uses.len() < USES || one.by == UsedBy::WorkingDirectory {
-                    uses.push(PathUse {
-                        by: one.by,
-                        path: path_of(&path.bytes),
-                    });
+                let one = PathUse {
+                    by: one.by,
+                    path: path_of(&path.bytes),
+                };
+                let is_kept = uses.len() < USES || one.by == UsedBy::WorkingDirectory;
+                // Each thread that is read shows what it shares with the others.
+                if is_kept && !uses.contains(&one) {
+                    uses.push(one);
                 }
             }
         }

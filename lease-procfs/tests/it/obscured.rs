@@ -115,10 +115,6 @@ fn a_thread_with_a_directory_or_descriptors_of_its_own_uses_the_path() {
         &format!("occupied: path_in_use {} (cwd)", inside.pid),
     );
     drop(inside);
-    // The number of descriptors is told since Linux 6.2.
-    if fs::metadata("/proc/self/fd").unwrap().len() == 0 {
-        return;
-    }
     let open = apart(
         |path| keep(File::open(path.join("x")).unwrap()),
         UnshareFlags::FILES,
@@ -152,15 +148,33 @@ fn a_thread_with_a_directory_of_its_own_uses_the_path_after_its_leader_thread_ex
 #[test]
 fn a_thread_with_other_descriptors_uses_the_path_although_it_has_as_many() {
     let name = "obscured::a_thread_with_other_descriptors_uses_the_path_although_it_has_as_many";
-    let link = fs::read_link("/proc/self/ns/pid").unwrap();
-    if link != Path::new("pid:[4026531836]") {
-        return not_run(name, "first-pid-namespace", "threads cannot be compared");
-    }
     a_thread_has_as_many_others("as-many");
     isolated(name, Space::Pid, || {
         a_thread_has_as_many_others("as-many-inside");
         Ok(())
     });
+}
+
+/// Each thread is read, and shows the same: it is told once.
+fn each_thread_uses_what_all_share(name: &str) {
+    let place = Place::new(name);
+    fs::write(place.join("x"), "").unwrap();
+    let target = place.path().to_owned();
+    let inside = user(move || {
+        std::env::set_current_dir(&target).unwrap();
+        keep(File::open("x").unwrap());
+        for _ in 0..40 {
+            start_apart(UnshareFlags::empty(), || ());
+        }
+    });
+    let target = TargetPath::new(place.path()).unwrap();
+    let found = Pass::new(&ProcFs::system()).users_of(&target, &Exclusion::nobody());
+    let [user] = &found.unwrap().users[..] else {
+        panic!("there is one");
+    };
+    assert_eq!(user.pid, inside.pid);
+    let by: Vec<_> = user.uses.iter().map(|one| one.by.as_str()).collect();
+    assert_eq!(by, ["cwd", "fd"]);
 }
 
 fn a_thread_has_as_many_others(name: &str) {
@@ -181,6 +195,24 @@ fn a_thread_has_as_many_others(name: &str) {
     );
     drop(open);
     is_told(place.path(), "dead: no_such_process");
+}
+
+// B34
+#[test]
+fn a_thread_with_other_descriptors_uses_the_path_where_the_kernel_may_not_be_asked() {
+    // A filter is its thread's, and this one is none of the others'.
+    let forbidden = std::thread::spawn(|| {
+        if let Err(error) = sys::forbid(libc::SYS_kcmp) {
+            return not_run(
+                "obscured::a_thread_with_other_descriptors_uses_the_path_where_the_kernel_may_not_be_asked",
+                "seccomp",
+                &error.to_string(),
+            );
+        }
+        a_thread_has_as_many_others("as-many-unasked");
+        each_thread_uses_what_all_share("shared-unasked");
+    });
+    forbidden.join().unwrap();
 }
 
 // B34, B38

@@ -230,6 +230,52 @@ pub(crate) fn become_user(user: u32) {
     assert_eq!(refused, 0, "{}", io::Error::last_os_error());
 }
 
+/// Refuses one system call to this thread, for good, as the filters of many containers do.
+pub(crate) fn forbid(call: libc::c_long) -> io::Result<()> {
+    let statement = |code, k| libc::sock_filter {
+        code,
+        jt: 0,
+        jf: 0,
+        k,
+    };
+    let number = u32::try_from(call).unwrap();
+    // The number of the call is the first word that a filter may load.
+    let mut filter = [
+        statement(short(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS), 0),
+        libc::sock_filter {
+            jf: 1,
+            ..statement(short(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K), number)
+        },
+        statement(
+            short(libc::BPF_RET | libc::BPF_K),
+            libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs(),
+        ),
+        statement(short(libc::BPF_RET | libc::BPF_K), libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).unwrap(),
+        filter: filter.as_mut_ptr(),
+    };
+    rustix::thread::set_no_new_privs(true)?;
+    // SAFETY: the program lives as long as the call, which copies it.
+    let refused = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+        )
+    };
+    if refused == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+fn short(code: u32) -> u16 {
+    u16::try_from(code).unwrap()
+}
+
 /// Lets a signal that is sent to this process interrupt its system calls.
 pub(crate) fn be_interrupted_by_usr1() {
     extern "C" fn nothing(_signal: libc::c_int) {}
