@@ -11,7 +11,7 @@ use crate::liveness::Answer;
 use crate::time::Moment;
 
 /// What somebody asks of one resource, or of all resources of one holder.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_enums,
     reason = "every backend must handle every action"
@@ -61,7 +61,7 @@ pub enum Action<H> {
     Offer {
         /// Which lease.
         at: At,
-        /// Random bytes that the adopter must show.
+        /// Random bytes that the adopter must show. `Debug` hides them.
         ticket: [u8; 16],
     },
     /// Hands the lease to another holder, with the same token.
@@ -111,7 +111,7 @@ pub enum By<H> {
 }
 
 /// By whose will a lease is handed over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[expect(
     clippy::exhaustive_enums,
     reason = "every backend must handle every proof"

@@ -18,7 +18,7 @@ pub struct Cell<H> {
 }
 
 /// One lease: who may write, since when, how long, and what is in flight.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[expect(
     clippy::exhaustive_structs,
@@ -48,7 +48,7 @@ pub struct Lease<H> {
     pub begun: bool,
     /// How often it was handed over; a verdict about an earlier holder is inert.
     pub handovers: u32,
-    /// The one-use ticket of an offered hand-over.
+    /// The one-use ticket of an offered hand-over. `Debug` hides it.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::wire::required"))]
     pub ticket: Option<[u8; 16]>,
 }

@@ -84,6 +84,7 @@ mod policy;
 mod receipt;
 mod refusal;
 mod registry;
+mod shown;
 mod text;
 mod time;
 #[cfg(feature = "serde")]

@@ -11,6 +11,7 @@ use crate::id::{At, AuthorityId, FencingToken, Generation, LeaseId, OpId, Seq, S
 use crate::key::ResourceKey;
 use crate::liveness::Evidence;
 use crate::policy::LeasePolicy;
+use crate::shown::Ticket;
 use crate::time::Moment;
 
 /// Changes that were decided and not yet made: at most one new lease, any number of ended ones.
@@ -95,7 +96,7 @@ pub(crate) enum Edit<H> {
         taints: bool,
     },
     /// A ticket.
-    Offer { ticket: [u8; 16] },
+    Offer { ticket: Ticket },
     /// A new holder.
     Adopt {
         from: H,
@@ -405,7 +406,7 @@ impl<H> Lease<H> {
     fn apply(&mut self, edit: Edit<H>, now: Moment) {
         match edit {
             Edit::Offer { ticket } => {
-                self.ticket = Some(ticket);
+                self.ticket = Some(ticket.0);
                 return;
             }
             Edit::Touch { expires } => self.expires = expires,

@@ -17,6 +17,7 @@ use crate::limits::OPERATIONS;
 use crate::plan::{Edit, ended};
 use crate::policy::Again;
 use crate::refusal::{Bounded, Mismatch, Refusal, Verb};
+use crate::shown::Ticket;
 use crate::time::Moment;
 
 /// What a call does to the present lease.
@@ -242,7 +243,9 @@ impl<'a, H: Holder> Bearer<'a, H> {
     /// Stores a ticket, in place of an earlier one.
     fn offer(&self, ticket: [u8; 16]) -> Result<Effect<H>, Refusal<H>> {
         self.current(Verb::Offer)?;
-        let edit = Edit::Offer { ticket };
+        let edit = Edit::Offer {
+            ticket: Ticket(ticket),
+        };
         Ok(Effect::Edit {
             code: Code::Offered,
             detail: Detail::Plain,

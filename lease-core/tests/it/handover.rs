@@ -1,11 +1,13 @@
 //! Hand-over, revocation, and verdicts that come late.
 
 use lease_core::{
-    Action, AdoptProof, Code, Detail, Evidence, FenceGate, Fenced, LeasePolicy, Mismatch, Outcome,
-    Provenance, Refusal, SessionHolder, Step, Verdict, Wait,
+    Action, AdoptProof, Cell, Code, Detail, Evidence, FenceGate, Fenced, LeasePolicy, Mismatch,
+    Outcome, Provenance, Refusal, Scene, Seen, SessionHolder, Step, Verdict, Wait, decide, limits,
 };
 
-use crate::rig::{Answered as _, Rig, T0, VIEWPORT, generation, inp, mcp, ms, op, oth};
+use crate::rig::{
+    Answered as _, Rig, T0, VIEWPORT, generation, inp, key, mcp, ms, op, oth, session_ttl,
+};
 
 fn revoke(expected: u64, even_if_alive: bool) -> Action<SessionHolder> {
     Action::Revoke {
@@ -70,6 +72,45 @@ fn a_ticket_is_good_once_and_only_the_last_one() {
     drop(rig.call(VIEWPORT, adopt([2; 16])).grant());
     assert_eq!(rig.call(VIEWPORT, adopt([2; 16])).refusal(), mismatch);
     assert_eq!(rig.view(VIEWPORT).holder, inp());
+}
+
+#[test]
+fn who_reads_a_log_cannot_adopt_by_a_ticket() {
+    let mut rig = Rig::sessions();
+    let grant = rig.granted(VIEWPORT, &mcp());
+    let ticket = [167; 16];
+    let offer = Action::Offer {
+        at: grant.at,
+        ticket,
+    };
+    let adopt: Action<SessionHolder> = Action::Adopt {
+        token: grant.at.token,
+        proof: AdoptProof::Ticket(ticket),
+        to: inp(),
+    };
+    let viewport = key(VIEWPORT);
+    let held = rig.registry.lease(&viewport).unwrap().clone();
+    let held = Cell::load(held, ms(T0), limits::TERM_MAX).unwrap();
+    let scene = Scene {
+        own: Some((&viewport, &held)),
+        near: &[],
+        queued: &[],
+        due: &[],
+    };
+    let decided = decide(&session_ttl(), &scene, &offer, &Seen::at(ms(T0)));
+    let shown = [
+        format!("{offer:?}"),
+        format!("{adopt:?}"),
+        format!("{decided:?}"),
+    ];
+    assert_eq!(rig.call(VIEWPORT, offer).change().code, Code::Offered);
+    let kept = format!("{:?}", rig.registry.lease(&viewport));
+    for shown in shown.into_iter().chain([kept]) {
+        assert!(
+            shown.contains("[hidden]") && !shown.contains("167"),
+            "{shown}"
+        );
+    }
 }
 
 #[test]
