@@ -87,6 +87,8 @@ pub(crate) struct MountTable {
     mounts: Vec<MountedAt>,
     /// The root, as links show it: without a slash at the end.
     root: Vec<u8>,
+    /// There are mounts that could not be read.
+    is_cut: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -125,7 +127,14 @@ impl MountTable {
         Self {
             mounts: each.collect(),
             root,
+            is_cut: false,
         }
+    }
+
+    /// Says whether there are mounts beside these.
+    pub(crate) const fn or_more(mut self, more: bool) -> Self {
+        self.is_cut = more;
+        self
     }
 
     /// Tells whether it is the table of somebody with this root.
@@ -153,7 +162,7 @@ impl MountTable {
 
     /// Finds where a path lies in which file system. Paths here have no slash at the end.
     pub(crate) fn find(&self, path: &[u8]) -> Found {
-        if self.mounts.is_empty() {
+        if self.mounts.is_empty() && !self.is_cut {
             return Found::NoTable;
         }
         let covers = |mount: &&MountedAt| below(&mount.point, path).is_some();
@@ -168,7 +177,7 @@ impl MountTable {
         let visible = self
             .start(&covering)
             .and_then(|start| start.walk(&covering));
-        match visible {
+        match visible.filter(|_| !self.is_cut) {
             Some(mount) => Found::At(place(mount)),
             None => Found::Untold(covering.into_iter().map(place).collect()),
         }

@@ -24,8 +24,7 @@ use crate::sys;
 /// is doubt about a holder that is gone.
 const ROUNDS: usize = 64;
 
-/// The most of `mountinfo` that is read. Of somebody else's it is doubt if there is more; of ours, mounts
-/// beyond it give no names.
+/// The most of `mountinfo` that is read. It is doubt if there is more.
 pub(super) const MOUNTINFO_BYTES: usize = 16 << 20;
 
 /// Room for the name of a file of one process.
@@ -58,8 +57,14 @@ impl Source {
         let mounts = own(b"thread-self/mountinfo")
             .or_else(|_older_kernel| own(b"self/mountinfo"))
             .and_then(|file| sys::read_whole(&file, MOUNTINFO_BYTES));
-        // Without them a target has the name it was given, and no other.
-        let mounts = mounts.or_else(|errno| refused(errno).map(|_seen| Vec::new()))?;
+        let (mounts, is_cut) = match mounts {
+            Ok(mounts) => {
+                let is_cut = mounts.len() >= MOUNTINFO_BYTES;
+                (mounts, is_cut)
+            }
+            // Where we are not shown a target has the name it was given, and no other that could be known.
+            Err(errno) => (Vec::new(), refused(errno)? == Seen::Partly),
+        };
         let covered = covered(&mounts, proc.root())
             .filter_map(|name| str::from_utf8(&name).ok()?.parse().ok())
             .filter(|pid| pids.binary_search(pid).is_ok());
@@ -69,7 +74,7 @@ impl Source {
             hides: pids.first() != Some(&Pid::INIT)
                 || (hides_processes(&mounts, proc.root()) && sees_first_anyway(root.as_fd())),
             covered: covered.collect(),
-            mounts: Arc::new(MountTable::parse(&mounts, b"")),
+            mounts: Arc::new(MountTable::parse(&mounts, b"").or_more(is_cut)),
             kin: Kin::of(root.as_fd(), || shows_our_numbers(proc)),
             root,
             pids,

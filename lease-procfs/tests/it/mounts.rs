@@ -14,17 +14,23 @@ use crate::sys::Child;
 /// Tells who uses a target if one process works in `at` and these are our mounts, each of them with
 /// number, parent, device and place.
 fn seen(mounts: &[&str], target: &str, at: &str) -> &'static str {
-    let fake = FakeProc::new("mounts");
-    fake.process(7_000, 1, 7_000, 5);
-    fake.link(7_000, "cwd", at);
     let lines = mounts.iter().map(|mount| {
         let [id, parent, device, point] =
             <[&str; 4]>::try_from(mount.split(' ').collect::<Vec<_>>()).unwrap();
         format!("{id} {parent} {device} / {point} rw - ext4 none rw\n")
     });
+    let table: String = lines.collect();
+    seen_as(target, at, |file| fs::write(file, &table).unwrap())
+}
+
+/// The same, where `mount` makes the file of our mounts.
+fn seen_as(target: &str, at: &str, mount: impl FnOnce(&Path)) -> &'static str {
+    let fake = FakeProc::new("mounts");
+    fake.process(7_000, 1, 7_000, 5);
+    fake.link(7_000, "cwd", at);
     let directory = fake.path(1, "..").join("self");
     fs::create_dir_all(&directory).unwrap();
-    fs::write(directory.join("mountinfo"), lines.collect::<String>()).unwrap();
+    mount(&directory.join("mountinfo"));
     let target = TargetPath::new(target).unwrap();
     let found = Pass::new(&fake.proc()).users_of(&target, &Exclusion::nobody());
     let found = found.unwrap();
@@ -33,6 +39,25 @@ fn seen(mounts: &[&str], target: &str, at: &str) -> &'static str {
         (0, 0) => "unused",
         (0, _) => "doubt",
         _ => "used",
+    }
+}
+
+// B34, B38
+#[test]
+fn where_our_mounts_cannot_all_be_read_everybody_is_doubt() {
+    let root = "20 1 8:1 / / rw - ext4 none rw\n";
+    let more = "30 20 0:30 / /m rw - ext4 none rw\n";
+    for (size, of_others) in [(Some(1), "unused"), (Some(16), "doubt"), (None, "doubt")] {
+        let mount = |file: &Path| match size {
+            Some(mib) => {
+                let lines = more.repeat((mib << 20) / more.len() + 1);
+                fs::write(file, [root, &lines].concat()).unwrap();
+            }
+            // What cannot be read at all.
+            None => fs::create_dir(file).unwrap(),
+        };
+        assert_eq!(seen_as("/t", "/x", mount), of_others);
+        assert_eq!(seen_as("/t", "/t", mount), "used");
     }
 }
 
