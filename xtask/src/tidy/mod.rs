@@ -8,6 +8,7 @@ mod conformance;
 mod edges;
 mod imports;
 mod manifests;
+mod named;
 mod rules;
 mod snapshots;
 mod source;
@@ -43,12 +44,13 @@ struct Tree {
 
 type Check = fn(&Tree) -> Vec<Finding>;
 
-const CHECKS: [Check; 9] = [
+const CHECKS: [Check; 10] = [
     bans::check,
     conformance::check,
     edges::check_no_std,
     imports::check,
     manifests::check,
+    named::check,
     rules::check,
     snapshots::check,
     sqlite::check,
