@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::fallible_iterator::FallibleIterator as _;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
-use rusqlite::{Batch, Connection, FileControl, Params, Row, Statement, ffi};
+use rusqlite::{Batch, Connection, FileControl, Params, Row, Statement, TransactionState, ffi};
 
 use crate::error::{AcquireError, GuardError, Lost, OpenError, ReleaseError, SqliteError};
 use crate::forbid;
@@ -277,13 +277,18 @@ impl Guarded {
         writes: bool,
         work: impl FnOnce() -> Result<T, rusqlite::Error>,
     ) -> Result<T, GuardError> {
-        self.connection()?;
+        let connection = self.connection()?;
+        let had_written = has_written(connection);
         // Whatever happens, a panic too, what is not needed any more is given back afterwards.
         let _running = Running::start(self);
         if writes {
             self.hold()?;
         }
-        work().map_err(|error| self.explain(error))
+        let outcome = work();
+        if had_written && outcome.is_err() || self.watch().refused.is_some() {
+            end_undone(connection);
+        }
+        outcome.map_err(|error| self.explain(error))
     }
 
     /// Has the lock, and sees that it keeps others out.
@@ -585,6 +590,21 @@ fn hear_pragma(told: &Mutex<Told>, name: &str, value: Option<&str>) -> Authoriza
         *locked(told) = Told::Asks;
     }
     Authorization::Allow
+}
+
+/// Ends a transaction that SQLite has undone and calls open all the same, as it does where a `RELEASE`
+/// was to commit it and failed: what is written next would be in it, and be lost.
+fn end_undone(connection: &Connection) {
+    if !connection.is_autocommit() && !has_written(connection) {
+        // Nothing is left to be undone, so that nothing can fail.
+        let _ended = connection.execute_batch("ROLLBACK");
+    }
+}
+
+/// Whether the transaction that is open has written anything.
+fn has_written(connection: &Connection) -> bool {
+    let state = connection.transaction_state::<&str>(None);
+    state.is_ok_and(|state| state == TransactionState::Write)
 }
 
 /// Which file the lock is for. Where it cannot be guarded, why.

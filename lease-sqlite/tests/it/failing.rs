@@ -60,6 +60,42 @@ fn a_transaction_that_the_database_has_ended_cannot_be_rolled_back_again() {
     assert!(!holds(&guarded));
 }
 
+#[test]
+fn a_release_that_was_to_commit_and_failed_leaves_no_transaction_to_what_is_written_next() {
+    type Damage = fn(&Place);
+    let table: [(&str, &str, Damage); 4] = [
+        ("SAVEPOINT whole; SELECT sneak()", "RELEASE whole", |_| {}),
+        (
+            "SELECT 1",
+            "SELECT sneak('SAVEPOINT s; INSERT INTO t VALUES (1); RELEASE s')",
+            |_| {},
+        ),
+        (
+            "SAVEPOINT whole; INSERT INTO t VALUES (1)",
+            "RELEASE whole",
+            |place| fs::remove_file(place.mutex()).unwrap(),
+        ),
+        ("BEGIN; SELECT sneak()", "COMMIT", |_| {}),
+    ];
+    for (before, fails, damage) in table {
+        let place = Place::new();
+        let connection = Connection::open(place.database()).unwrap();
+        add_sneak(&connection);
+        let guarded = LockOptions::new().guard(connection).unwrap();
+        guarded.batch("CREATE TABLE t (x)").unwrap();
+        guarded.batch(before).unwrap();
+        damage(&place);
+        let error = guarded.batch(fails).unwrap_err();
+        let is_refused = matches!(error, GuardError::NotHeld { .. } | GuardError::Lost { .. });
+        assert!(is_refused, "{fails}: {error}");
+        assert!(!holds(&guarded), "{fails}");
+        guarded.execute("INSERT INTO t VALUES (2)", []).unwrap();
+        assert!(!holds(&guarded), "{fails}");
+        assert_eq!(plain_rows(&place), 1, "{fails}");
+        assert!(guarded.batch("RELEASE whole").is_err(), "{fails}");
+    }
+}
+
 /// Gives the database another name, with what belongs to it.
 fn rename(from: &Path, to: &Path) {
     for suffix in ["", "-wal", "-shm"] {

@@ -10,6 +10,7 @@ use std::path::Path;
 use lease_sqlite::rusqlite::{Connection, ffi};
 use lease_sqlite::{AcquireError, GuardError, LockOptions, OpenError, WaitBudget, WriteLock};
 
+use crate::guarded::code;
 use crate::rig::{Place, not_run, now};
 use crate::sys::{
     bind, enter_own_mounts, in_child, in_child_as_nobody, is_root, limit_descriptors, mount_tmpfs,
@@ -253,7 +254,19 @@ fn a_full_disk_under_a_guarded_connection_is_the_databases_error_and_frees_the_l
         assert!(transaction.execute(write, []).is_err());
         drop(transaction);
         assert_eq!(guarded.lock().health().depth, 0);
-        fs::remove_file(place.directory.join("filler")).unwrap();
+        let filler = place.directory.join("filler");
+        fs::remove_file(&filler).unwrap();
+        // Small enough to be kept in memory, so that only the commit fails.
+        guarded
+            .batch("SAVEPOINT whole; INSERT INTO t VALUES (zeroblob(10000))")
+            .unwrap();
+        fill(&place.directory, 0);
+        let error = guarded.batch("RELEASE whole").unwrap_err();
+        assert_eq!(code(&error), ffi::SQLITE_FULL);
+        assert_eq!(guarded.lock().health().depth, 0);
+        fs::remove_file(&filler).unwrap();
+        let error = guarded.batch("RELEASE whole").unwrap_err();
+        assert_eq!(code(&error), ffi::SQLITE_ERROR, "nothing is left of it");
         guarded.execute("INSERT INTO t VALUES (2)", []).unwrap();
         let rows = guarded.query("SELECT x FROM t", [], |row| row.get::<_, i64>(0));
         assert_eq!(rows.unwrap(), [1, 2]);

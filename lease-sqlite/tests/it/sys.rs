@@ -213,13 +213,21 @@ pub(crate) fn reach_files_by(way: &CStr) {
     assert_eq!(code, ffi::SQLITE_OK);
 }
 
-/// Adds a function that writes when it is read.
+/// Adds a function that writes when it is read, and one that runs the statements that it is given.
 pub(crate) fn add_sneak(connection: &Connection) {
     let flags = FunctionFlags::SQLITE_UTF8;
     let added = connection.create_scalar_function("sneak", 0, flags, |context| {
         // SAFETY: the connection is used within this call only, and not closed.
         let connection = unsafe { context.get_connection()? };
         connection.execute("INSERT INTO t VALUES (1)", [])?;
+        Ok(true)
+    });
+    added.unwrap();
+    let added = connection.create_scalar_function("sneak", 1, flags, |context| {
+        let statements = context.get::<String>(0)?;
+        // SAFETY: as above.
+        let connection = unsafe { context.get_connection()? };
+        connection.execute_batch(&statements)?;
         Ok(true)
     });
     added.unwrap();
