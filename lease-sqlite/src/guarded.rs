@@ -108,8 +108,12 @@ struct Watch {
 /// What the authorizer saw of a statement beyond what `sqlite3_stmt_readonly` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Told {
+    /// It asks nobody, so there is nothing to do for it now. There may be by the time it runs, when SQLite
+    /// prepares it again.
     #[default]
     Nothing,
+    /// It is what SQLite calls it.
+    Plain,
     /// It acts on files although SQLite calls it a reader.
     Acts,
     /// It asks although SQLite calls it a writer.
@@ -451,9 +455,9 @@ impl GuardedStatement<'_> {
     /// Asked anew at each run: SQLite prepares a statement again when the schema has changed.
     fn writes(&self) -> bool {
         let does = match self.told {
-            Told::Acts => true,
+            Told::Nothing | Told::Acts => true,
             Told::Asks => false,
-            Told::Nothing => !self.statement.readonly(),
+            Told::Plain => !self.statement.readonly(),
         };
         does && self.statement.is_explain() == 0
     }
@@ -559,37 +563,44 @@ fn lost(lock_path: &Path, source: Lost) -> GuardError {
 
 /// SQLite tells what a statement is about to do, while it is prepared.
 fn hear(told: &Mutex<Told>, asked: AuthContext<'_>) -> Authorization {
-    match asked.action {
+    let heard = match asked.action {
         // SQLite calls them readers, for they change no page. But they make and close files.
-        AuthAction::Attach { .. } | AuthAction::Detach { .. } => *locked(told) = Told::Acts,
+        AuthAction::Attach { .. } | AuthAction::Detach { .. } => Told::Acts,
         // The same, where the name is not known yet.
         AuthAction::Unknown {
             code: ffi::SQLITE_ATTACH | ffi::SQLITE_DETACH,
             ..
-        } => {
-            *locked(told) = Told::Acts;
-        }
+        } => Told::Acts,
         AuthAction::Pragma {
             pragma_name: name,
             pragma_value: value,
-        } => return hear_pragma(told, name, value),
-        _ => {}
+        } => match hear_pragma(name, value) {
+            Some(heard) => heard,
+            None => return Authorization::Deny,
+        },
+        _ => Told::Plain,
+    };
+    let mut told = locked(told);
+    if heard != Told::Plain || *told == Told::Nothing {
+        *told = heard;
     }
     Authorization::Allow
 }
 
-fn hear_pragma(told: &Mutex<Told>, name: &str, value: Option<&str>) -> Authorization {
+/// `None` for what is refused.
+fn hear_pragma(name: &str, value: Option<&str>) -> Option<Told> {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
     if is("locking_mode") && value.is_some_and(|value| value.eq_ignore_ascii_case("exclusive")) {
         // SQLite would keep the database from others when the lock has long been given back.
-        return Authorization::Deny;
+        return None;
     }
-    if is("optimize") {
-        *locked(told) = Told::Acts;
+    Some(if is("optimize") {
+        Told::Acts
     } else if is("journal_mode") && value.is_none() {
-        *locked(told) = Told::Asks;
-    }
-    Authorization::Allow
+        Told::Asks
+    } else {
+        Told::Plain
+    })
 }
 
 /// Ends a transaction that SQLite has undone and calls open all the same, as it does where a `RELEASE`

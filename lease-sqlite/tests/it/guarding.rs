@@ -183,3 +183,43 @@ fn one_row_is_asked_for_and_what_writes_for_it_is_done_whole_and_under_the_lock(
     assert!(matches!(dangling, Err(GuardError::Database { .. })));
     assert_eq!(one("SELECT count(*) FROM u").unwrap(), Some(0));
 }
+
+#[test]
+fn what_has_nothing_to_do_until_it_runs_has_the_lock_then() {
+    let place = Place::new();
+    let guarded = LockOptions::new().guard(plain(&place)).unwrap();
+    guarded
+        .batch("CREATE TABLE t (x); CREATE TRIGGER old AFTER INSERT ON t BEGIN SELECT 1; END")
+        .unwrap();
+    let table = [
+        (
+            "DROP TRIGGER IF EXISTS new",
+            "CREATE TRIGGER new AFTER INSERT ON t BEGIN SELECT 1; END",
+        ),
+        ("DROP INDEX IF EXISTS i", "CREATE INDEX i ON t (x)"),
+        ("REINDEX nocase", "CREATE INDEX j ON t (x COLLATE nocase)"),
+        (
+            "CREATE TRIGGER IF NOT EXISTS old AFTER INSERT ON t BEGIN SELECT 2; END",
+            "DROP TRIGGER old",
+        ),
+    ];
+    let mut other = Writer::start(&place);
+    for begin in ["SELECT 1", "BEGIN"] {
+        for (sql, meanwhile) in table {
+            let mut statement = guarded.prepare(sql).unwrap();
+            plain(&place).execute_batch(meanwhile).unwrap();
+            guarded.batch(begin).unwrap();
+            assert_eq!(other.does("acquire 0"), "granted depth=1");
+            let refused = statement.execute([]).unwrap_err();
+            assert!(matches!(refused, GuardError::Lock(_)), "{sql}: {refused}");
+            assert_eq!(other.does("release"), "Some(Ok(Lock))");
+            statement.execute([]).unwrap();
+            if begin == "BEGIN" {
+                guarded.batch("COMMIT").unwrap();
+            }
+        }
+        plain(&place)
+            .execute_batch("DROP INDEX IF EXISTS j")
+            .unwrap();
+    }
+}
