@@ -30,12 +30,14 @@ use crate::wait::WaitBudget;
 /// A statement by itself has the lock while it runs; a transaction from its first write, or from
 /// `BEGIN IMMEDIATE`, to its end. Before each write, and again at each commit, it is looked at
 /// whether the lock still keeps others out; a lock that does not blocks the write. Reads never take
-/// it. What is written to a temporary table counts as a write.
+/// it. What is written to a temporary table counts as a write. An attached database is written under this
+/// lock, and not under one of its own: who guards it as their own database is not kept out.
 ///
 /// SQLite does two things by itself, and without the lock: whoever reads first after a crash takes back
 /// what was not committed, and the last one to close a database in WAL mode moves its log into it. Neither
 /// changes what the database says, and SQLite keeps others out meanwhile, but not who copies the file as
-/// it is: copy it by `VACUUM INTO`, or by SQLite's backup.
+/// it is, or writes it in another way than by SQLite, though they have the lock: copy it by `VACUUM INTO`,
+/// or by SQLite's backup.
 ///
 /// Begin what reads first and writes then with [`transaction`](Self::transaction) or
 /// `BEGIN IMMEDIATE`: after a plain `BEGIN` somebody else may have written between the read and the
@@ -411,10 +413,14 @@ impl GuardedStatement<'_> {
     ///
     /// [`GuardError::Lock`] or [`GuardError::Lost`]: it was not run. [`GuardError::NotHeld`]: what it
     /// did was rolled back. [`GuardError::Database`]: what SQLite says, also when the database itself
-    /// is busy.
+    /// is busy; and a statement that writes and has rows, which is not run: that is for
+    /// [`query`](Self::query).
     pub fn execute(&mut self, params: impl Params) -> Result<usize, GuardError> {
-        let writes = self.writes();
-        self.guarded.run(writes, || self.statement.execute(params))
+        if self.writes() && self.statement.column_count() > 0 {
+            // It would be done, and called failed for its rows.
+            return Err(self.guarded.failed(rusqlite::Error::ExecuteReturnedResults));
+        }
+        self.run(|statement| statement.execute(params))
     }
 
     /// Runs it to its end and collects its rows.
@@ -427,9 +433,7 @@ impl GuardedStatement<'_> {
         params: impl Params,
         map: impl FnMut(&Row<'_>) -> Result<T, rusqlite::Error>,
     ) -> Result<Vec<T>, GuardError> {
-        let writes = self.writes();
-        self.guarded
-            .run(writes, || self.statement.query_map(params, map)?.collect())
+        self.run(|statement| statement.query_map(params, map)?.collect())
     }
 
     /// Runs it to its end and returns its first row, or `None` if it has none.
@@ -442,13 +446,27 @@ impl GuardedStatement<'_> {
         params: impl Params,
         map: impl FnOnce(&Row<'_>) -> Result<T, rusqlite::Error>,
     ) -> Result<Option<T>, GuardError> {
-        let writes = self.writes();
-        self.guarded.run(writes, || {
-            let mut rows = self.statement.query(params)?;
+        self.run(|statement| {
+            let mut rows = statement.query(params)?;
             let first = rows.next()?.map(map).transpose()?;
             // A statement that is left half-way says nothing of a commit that fails.
             while rows.next()?.is_some() {}
             Ok(first)
+        })
+    }
+
+    fn run<T>(
+        &mut self,
+        work: impl FnOnce(&mut Statement<'_>) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, GuardError> {
+        let connection = self.guarded.connection()?;
+        let writes = self.writes();
+        self.guarded.run(writes, || {
+            let outcome = work(&mut self.statement)?;
+            if self.told == Told::Acts {
+                refuse_attached(connection)?;
+            }
+            Ok(outcome)
         })
     }
 
@@ -667,6 +685,17 @@ fn refuse_lonely(connection: &Connection, name: &str) -> Result<(), rusqlite::Er
     // Other layers may be in front of it.
     if sys::vfs(connection, name).is_some_and(|vfs| vfs.ends_with("unix-excl")) {
         return Err(refusal("it is opened by the VFS unix-excl"));
+    }
+    Ok(())
+}
+
+/// The same for what has just been attached, which goes again.
+fn refuse_attached(connection: &Connection) -> Result<(), rusqlite::Error> {
+    for (name, _) in files_of(connection)? {
+        if let Err(refused) = refuse_lonely(connection, &name) {
+            connection.execute("DETACH ?1", [&name])?;
+            return Err(refused);
+        }
     }
     Ok(())
 }

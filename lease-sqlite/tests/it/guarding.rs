@@ -8,6 +8,7 @@ use std::time::Duration;
 use lease_sqlite::rusqlite::{Connection, OpenFlags, ffi};
 use lease_sqlite::{GuardError, Guarded, Happening, LockOptions, OpenError};
 
+use crate::guarded::code;
 use crate::rig::{Place, Writer, now};
 
 fn plain(place: &Place) -> Connection {
@@ -90,6 +91,37 @@ fn a_connection_that_locks_files_for_its_process_alone_cannot_be_guarded() {
     let refused = LockOptions::new().guard(connection).unwrap_err();
     assert_eq!(told(&refused), ("second.db", ffi::SQLITE_AUTH));
     LockOptions::new().guard(open(c"unix")).unwrap();
+}
+
+#[test]
+fn a_database_that_is_attached_later_in_such_a_way_is_detached_at_once() {
+    let place = Place::new();
+    let guarded = LockOptions::new().guard(plain(&place)).unwrap();
+    guarded.batch("CREATE TABLE t (x)").unwrap();
+    let second = place.directory.join("second.db");
+    let other = Connection::open(&second).unwrap();
+    other.busy_timeout(Duration::ZERO).unwrap();
+    other.execute_batch("CREATE TABLE u (x)").unwrap();
+    let name = format!("file:{}?vfs=unix-excl", second.display());
+    let attached = || {
+        let names = guarded.query("PRAGMA database_list", [], |row| row.get::<_, String>(1));
+        names.unwrap()
+    };
+    for begin in ["", "BEGIN; INSERT INTO t VALUES (1)"] {
+        guarded.batch(begin).unwrap();
+        for name_there in ["b", "\"a 'b' \"\"c\"\"\""] {
+            let attach = format!("ATTACH ?1 AS {name_there}");
+            let refused = guarded.execute(&attach, [&name]).unwrap_err();
+            assert_eq!(code(&refused), ffi::SQLITE_AUTH);
+            assert_eq!(attached(), ["main"], "{begin}");
+            other.execute_batch("INSERT INTO u VALUES (1)").unwrap();
+        }
+        let attach = format!("ATTACH '{}' AS b", second.display());
+        guarded.batch(&attach).unwrap();
+        assert_eq!(attached(), ["main", "b"], "{begin}");
+        guarded.batch("DETACH b").unwrap();
+    }
+    guarded.batch("COMMIT").unwrap();
 }
 
 #[test]
@@ -182,6 +214,26 @@ fn one_row_is_asked_for_and_what_writes_for_it_is_done_whole_and_under_the_lock(
     let dangling = one("INSERT INTO u VALUES (7) RETURNING x");
     assert!(matches!(dangling, Err(GuardError::Database { .. })));
     assert_eq!(one("SELECT count(*) FROM u").unwrap(), Some(0));
+}
+
+#[test]
+fn what_writes_and_has_rows_is_not_run_where_nobody_asks_for_them() {
+    let place = Place::new();
+    let guarded = LockOptions::new().guard(plain(&place)).unwrap();
+    guarded.batch("CREATE TABLE t (x)").unwrap();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    for sql in [
+        "INSERT INTO t VALUES (1) RETURNING x",
+        "PRAGMA journal_mode = WAL",
+    ] {
+        let refused = guarded.execute(sql, []).unwrap_err();
+        assert_eq!(code(&refused), 0, "{sql}: {refused}");
+    }
+    assert_eq!(other.does("release"), "Some(Ok(Lock))");
+    let one = |sql| guarded.query_row(sql, [], |row| row.get::<_, String>(0));
+    assert_eq!(one("SELECT count(*) || '' FROM t").unwrap().unwrap(), "0");
+    assert_eq!(one("PRAGMA journal_mode").unwrap().unwrap(), "delete");
 }
 
 #[test]
