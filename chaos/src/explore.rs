@@ -170,6 +170,7 @@ mod with_falsify {
     use super::with_model::{is_chosen, known, list};
     use crate::options::Options;
     use crate::record::Record;
+    use crate::summary::counted;
     use crate::terminal::Terminal;
     use crate::{VIOLATED, refuse};
 
@@ -219,9 +220,9 @@ mod with_falsify {
             return format!("SURVIVED {}: {}\n", falsified.variant, falsified.about);
         };
         let mut text = format!(
-            "found    {} by {rule} in {} steps ({})\n         {}\n",
+            "found    {} by {rule} in {} ({})\n         {}\n",
             falsified.variant,
-            falsified.counterexample.len(),
+            counted(falsified.counterexample.len(), "step"),
             falsified.world.unwrap_or_default(),
             falsified.about,
         );

@@ -24,14 +24,14 @@ const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
     name = "chaos",
     bin_name = "cargo xtask chaos",
     version,
-    after_help = "Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 not all was run or explored: nothing of it is allowed here, it was interrupted, or came to its limit."
+    after_help = "Exit codes: 0 nothing violated, 1 something violated, 2 wrong usage, 3 not all was run or explored: this machine allows nothing of it, or it was interrupted, or it came to its limit."
 )]
 pub(crate) struct Options {
     /// Which suite to run
     #[arg(long, value_enum, default_value_t = Suites::All)]
     suite: Suites,
 
-    /// The first seed; without it one is drawn and shown
+    /// The seed of the first history; the next one has the next number. Without it one is drawn and shown
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -39,8 +39,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u64).range(1..))]
     seeds: Option<u64>,
 
-    /// How long the run may take, for example 90s, 5m or 500ms; each scenario that plays no seeds is told to its
-    /// end all the same, some ten seconds for all of them [default: 60s, or no limit with --seeds]
+    /// How long the run may take, for example 90s, 5m or 500ms; scenarios that play no seeds run to their end all
+    /// the same, which takes some ten seconds for all of them; a number alone counts seconds [default: 60s, or no limit with --seeds]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) time: Option<Duration>,
 

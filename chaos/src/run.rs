@@ -31,7 +31,8 @@ pub(crate) fn all(plan: &Plan, called_off: &'static AtomicBool) -> Vec<Run> {
     let terminal = Terminal::new();
     let deadline = Deadline::within(plan.time).unless(called_off);
     let count = plan.scenarios.len();
-    terminal.line(&format!("chaos: {count} scenarios, seed {}", plan.seed));
+    let scenarios = summary::counted(count, "scenario");
+    terminal.line(&format!("chaos: {scenarios}, seed {}", plan.seed));
     let mut seeded = plan
         .scenarios
         .iter()

@@ -72,12 +72,18 @@ pub(crate) fn text(plan: &Plan, runs: &[Run]) -> String {
     } = Tally::of(runs);
     add(&mut text, "");
     add(&mut text, &format!("repeat with: {}", plan.command));
-    let count = runs.len();
+    let scenarios = counted(runs.len(), "scenario");
     add(
         &mut text,
-        &format!("chaos: {count} scenarios, {passed} passed, {failed} failed, {not_run} not run"),
+        &format!("chaos: {scenarios}, {passed} passed, {failed} failed, {not_run} not run"),
     );
     text
+}
+
+/// A number with its noun.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{end}")
 }
 
 fn explain(text: &mut String, name: &str, seed: u64, violation: &Violation) {

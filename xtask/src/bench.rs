@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the benchmarks of the core.
+//! `cargo xtask bench`: the benchmarks, in a program of their own.
 
 use std::ffi::OsString;
 use std::path::{Path, absolute};

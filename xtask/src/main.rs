@@ -62,7 +62,7 @@ enum Task {
         #[arg(long)]
         no_tests: bool,
     },
-    /// Runs the benchmarks of the core.
+    /// Runs the benchmarks, beside floors and peers of the same run.
     Bench {
         /// Ends with 1 when a number is beyond twice its goal.
         #[arg(long)]
@@ -71,7 +71,7 @@ enum Task {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Checks what no compiler checks: rule coverage, the direction of dependencies, bans by file.
+    /// Checks what no compiler checks: rule coverage, the direction of dependencies, bans by file, names in documents.
     Tidy,
 }
 

@@ -167,11 +167,11 @@ pub(super) fn tell(setup: &Setup, act: Act) -> String {
         Act::Touch(at) => format!("the holder of {} shows progress", key(at)),
         Act::Renew(at) => format!("the holder of {} renews", key(at)),
         Act::Begin { key: at, from } => {
-            let made = match from {
-                Provenance::Created => " as its maker",
-                Provenance::Reentrant => "",
+            let which = match from {
+                Provenance::Created => "the operation that made its lease",
+                Provenance::Reentrant => "an operation",
             };
-            format!("the holder of {} begins an operation{made}", key(at))
+            format!("the holder of {} begins {which}", key(at))
         }
         Act::End {
             key: at,

@@ -170,7 +170,12 @@ fn take(before: &State, step: Move) -> Option<(State, Option<Breach>)> {
 
 fn may_enter(before: &State, token: Token) -> Result<(), Breach> {
     let (authority, generation, lease) = token;
-    let what = || format!("{token:?} was let in, after {:?}", before.inside);
+    let what = || {
+        let after = before
+            .inside
+            .map_or_else(String::new, |newest| format!(" after {}", name(newest)));
+        format!("{} was let in{after}", name(token))
+    };
     let foreign = before.named.is_some_and(|named| named != authority);
     require(
         !foreign && !before.past.contains(&authority),
@@ -208,12 +213,13 @@ pub(super) fn retell(model: &Gates, moves: &[Move]) -> (Vec<String>, String) {
 }
 
 fn tell(step: Move) -> String {
-    let name = |(authority, generation, lease): Token| {
-        format!("generation {generation}, lease {lease}, authority {authority}")
-    };
     match step {
         Move::Enter(token) => format!("a writer with {} enters", name(token)),
         Move::Revoke(token) => format!("an operator revokes {}", name(token)),
         Move::Succeed(next) => format!("authority {next} succeeds"),
     }
+}
+
+fn name((authority, generation, lease): Token) -> String {
+    format!("generation {generation}, lease {lease}, authority {authority}")
 }

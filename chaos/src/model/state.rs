@@ -267,7 +267,7 @@ fn late_verdicts_are_inert(setup: &Setup, world: &World) -> Judgement {
             require(Some(said) == plain, Law::PastCannotAct, || {
                 let plain = plain.map(|plain| plain.to_string()).unwrap_or_default();
                 format!(
-                    "{} asks for {} with late verdicts and is {said}, without them {plain}",
+                    "{} asks for {}, and is {said} with late verdicts, but {plain} without them",
                     setup.who(who),
                     setup.key(key)
                 )

@@ -643,7 +643,7 @@ impl fmt::Display for Said {
             Self::Granted { .. } => "granted",
             Self::Done => "done",
             Self::Refused => "refused",
-            Self::Asked => "asked back",
+            Self::Asked => "asked for evidence",
             Self::Queued => "queued",
         })
     }

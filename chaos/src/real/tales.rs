@@ -46,47 +46,47 @@ macro_rules! tales {
 
 tales! {
     "real-kill-exited", kill::exited,
-        "a holder is killed and not reaped; the next writer is granted on the proof that it has exited";
+        "A holder is killed and not reaped; the next writer is granted on the proof that it has exited.";
     "real-kill-reaped", kill::reaped,
-        "a holder is killed and reaped; the next writer is granted on the proof that its number names nothing";
+        "A holder is killed and reaped; the next writer is granted on the proof that its number names nothing.";
     "real-pid-recycled", kill::recycled,
-        "a dead holder's exact number is given to another process at once; the next writer is granted on that proof";
+        "A dead holder's exact number is given to another process at once; the next writer is granted on that proof.";
     "real-pid-recycled-many", kill::recycled_many,
-        "the same over and over, with and without pidfs: nobody is ever taken for the dead holder";
+        "A dead holder's number is given away over and over, with and without pidfs: nobody is ever taken for the dead holder.";
     "real-stop-past-term", stop::past_term,
-        "a holder sleeps past its term, a successor writes, and the late write leaves no byte";
+        "A holder sleeps past its term, a successor writes, and the late write leaves no byte.";
     "real-stop-in-flight", stop::in_flight,
-        "a holder sleeps past its term with an operation in flight, and nobody is granted";
+        "A holder sleeps past its term with an operation in flight, and nobody is granted.";
     "real-zombie-leader", stop::zombie_leader,
-        "a holder's leader thread exits while another writes on, and nobody is granted";
+        "A holder's leader thread exits while another writes on, and nobody is granted.";
     "real-own-pid-again", kill::own_pid_again,
-        "a process with the dead holder's own number and name asks and gets a lease of its own";
+        "A process with the dead holder's own number and name asks and gets a lease of its own.";
     "real-other-pid-namespace", place::other_pid_namespace,
-        "a holder is recorded in a sibling pid namespace; from here it is never judged, and nobody is granted";
+        "A holder is recorded in a sibling pid namespace; from here it is never judged, and nobody is granted.";
     "real-thread-id", place::thread_id,
-        "the dead holder's number is a thread now: proof of death; and no thread is recorded as a holder";
+        "The dead holder's number is a thread now: proof of death; and no thread is recorded as a holder.";
     "real-clock-offset", place::clock_offset,
-        "holder, record and authority on a boot clock that is far ahead: no live holder is succeeded";
+        "Holder, record and authority on a boot clock that is far ahead: no live holder is succeeded.";
     "real-kill-storm", storm::kill_storm,
-        "several writers are killed and stopped at random: no two holds overlap and tokens rise";
+        "Several writers are killed and stopped at random: no two holds overlap and tokens rise.";
     "real-authority-restart", restart::authority_restart,
-        "the authority is killed and another takes its place: old tokens are refused, in the end for ever";
+        "The authority is killed and another takes its place: old tokens are refused, in the end for ever.";
     "real-group-outlives-leader", occupied::group_outlives_leader,
-        "a killed leader's group lives on, reaped or not: nobody is granted before its last member is gone";
+        "A killed leader's group lives on, reaped or not: nobody is granted before its last member is gone.";
     "real-group-number-again", occupied::group_number_again,
-        "the group of a dead holder is empty and its number leads another group: the next writer is granted";
+        "The group of a dead holder is empty and its number leads another group: the next writer is granted.";
     "real-path-in-use", occupied::path_in_use,
-        "somebody who left the dead holder's group has its tree as directory, open or mapped, removed or not";
+        "Somebody who left the dead holder's group has its tree as directory, open or mapped, removed or not.";
     "real-descriptors-exhausted", descriptors::exhausted,
-        "the authority has few descriptors or none to look with, and nobody is granted what is in use";
+        "The authority has few descriptors or none to look with, and nobody is granted what is in use.";
     "real-other-boot", boot::other_boot,
-        "a record of another boot proves a death only where no other machine writes records";
+        "A record of another boot proves a death only where no other machine writes records.";
     "real-death-watch", deaths::watch,
-        "children, strangers and a number that comes back are watched: each death is told once, and nobody is reaped";
+        "Children, strangers and a number that comes back are watched: each death is told once, and nobody is reaped.";
     #[cfg(feature = "sqlite")] "real-claim-in-between", claim::in_between,
-        "a claim of protocol 1 comes in the place of a dead one just before that is replaced, and stays there";
+        "A claim of protocol 1 comes in the place of a dead one just before that is replaced, and stays there.";
     #[cfg(feature = "sqlite")] "real-write-lock-storm", write_lock::storm,
-        "writers at one lock are killed, stopped and renumbered, its files damaged, its directory swapped";
+        "Writers at one lock are killed, stopped and renumbered, its files damaged, its directory swapped.";
 }
 
 /// Runs one scenario with `program`, which asks [`role`](super::role) first, in its roles.

@@ -641,7 +641,9 @@ fn trouble(story: &mut Story, verb: &str, line: &str, has_swaps: bool) {
             // Between the two directories there is none.
             story.check(Rule::ErrorHasACause, has_swaps, || line.to_owned());
             if has_swaps {
-                story.note(format!("as a swap of the directory may have it: {line}"));
+                story.note(format!(
+                    "no violation, as the directory was swapped: {line}"
+                ));
             }
             story.count(Count::Errors, 1);
         }

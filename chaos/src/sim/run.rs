@@ -233,7 +233,7 @@ fn report<D: Driver>(
     let rate = histories.saturating_mul(1_000) / ms;
     let steps = sum.counts.get(Count::Steps);
     report.note(format!(
-        "{histories} histories of {steps} steps from seed {}, {rate} a second",
+        "histories: {histories}, from seed {} on, with {steps} steps in all; {rate} histories a second",
         context.seed
     ));
     if histories == 0 {

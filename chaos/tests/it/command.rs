@@ -170,7 +170,7 @@ fn check_played_from_the_last_seed(seeds: &str) {
     ]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let told = text(&output.stdout);
-    assert!(told.contains(&format!("  {seeds} histories of ")), "{told}");
+    assert!(told.contains(&format!("  histories: {seeds}, ")), "{told}");
 }
 
 #[test]

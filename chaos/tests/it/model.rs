@@ -106,7 +106,7 @@ mod falsifying {
         let output = chaos(&["--falsify", "--scenario", variant]);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         let told = text(&output.stdout);
-        let expected = format!("found    {variant} by {law} in {steps} steps");
+        let expected = format!("found    {variant} by {law} in {steps} step");
         assert!(told.starts_with(&expected), "{told}");
     }
 
