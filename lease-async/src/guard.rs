@@ -22,11 +22,13 @@ use crate::telemetry;
 
 /// A held lease. Owned: it may move between tasks and threads.
 ///
+/// The guard is not the truth: the authority may have ended the lease. Every use says so.
+///
+/// # Drop
+///
 /// Guards of one lease of one session share it: the lease goes with the last of them. It does not go then if
 /// an operation is in flight, or one ended with unknown effect: what was begun must not be unlocked half
-/// done, so the lease is left to its term or to the disconnect.
-///
-/// The guard is not the truth: the authority may have ended the lease. Every use says so.
+/// done, so the lease is left to its term or to the disconnect. Nor does it go if it is [kept](Self::keep).
 #[must_use = "dropping the last guard releases the lease"]
 pub struct LeaseGuard<H: Holder = SessionHolder> {
     hold: Arc<Hold<H>>,

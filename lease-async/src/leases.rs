@@ -40,8 +40,10 @@ pub(crate) struct Front<H: Holder> {
 
 /// One connection: one writer.
 ///
-/// Dropping it is the disconnect: everything it holds is freed at once, its waiting requests are withdrawn,
-/// its guards are lost, and what still runs under them is refused by its token.
+/// # Drop
+///
+/// It is the disconnect: everything it holds is freed at once, its waiting requests are withdrawn, its guards are
+/// lost, and what still runs under them is refused by its token.
 #[must_use = "dropping a session is the disconnect"]
 pub struct Session<H: Holder = SessionHolder> {
     shared: Arc<Shared<H>>,
@@ -244,6 +246,13 @@ pub enum ConnectError {
 
 impl<H: Holder> Session<H> {
     /// Asks for a lease: at once, or waiting as the request says.
+    ///
+    /// Awaiting it gives a [`LeaseGuard`](crate::LeaseGuard), or says why there is none by an
+    /// [`AcquireError`](crate::AcquireError).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`AcquireFuture`](crate::AcquireFuture): a request that is dropped is taken back.
     #[inline]
     pub fn acquire(&self, resource: impl AsResource) -> Acquire<H> {
         Acquire::new(Arc::clone(&self.shared), resource.as_resource())

@@ -13,10 +13,11 @@ use crate::error::{LeaseError, RunError};
 use crate::hold::Hold;
 use crate::ids;
 
-/// One operation in flight under a lease. It ends once.
+/// One operation in flight under a lease. It ends once. While it is in flight the term ends nothing.
 ///
-/// While it is in flight the term ends nothing. Dropping it ends it as a failure of unknown effect: code that
-/// was cancelled, or unwound, may have changed something.
+/// # Drop
+///
+/// It ends as a failure of unknown effect: code that was cancelled, or unwound, may have changed something.
 #[must_use = "dropping an operation is a failure of unknown effect"]
 pub struct Operation<H: Holder = SessionHolder> {
     hold: Arc<Hold<H>>,

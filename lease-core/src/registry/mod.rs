@@ -53,9 +53,10 @@ pub use self::request::Request;
 /// It decides nothing itself. A call fetches the scene, asks [`decide`], commits, and hands what
 /// became free to whoever waits. Three kinds of methods:
 ///
-/// - *calls* take the present moment and may change state: [`call`](Self::call),
-///   [`list`](Self::list), [`advance`](Self::advance), [`cancel`](Self::cancel),
-///   [`abandon`](Self::abandon);
+/// - *calls* take the present moment and may change state: [`call`](Self::call), and the same with its parts in
+///   hand, [`acquire`](Self::acquire), [`begin`](Self::begin), [`end`](Self::end), [`touch`](Self::touch),
+///   [`check`](Self::check) and [`release`](Self::release); [`list`](Self::list), [`advance`](Self::advance),
+///   [`cancel`](Self::cancel), [`abandon`](Self::abandon);
 /// - *outputs* are taken after a call: [`take_settled`](Self::take_settled) for waiters,
 ///   [`take_receipts`](Self::take_receipts), and [`next_deadline`](Self::next_deadline), at which a
 ///   driver with waiters should call [`advance`](Self::advance);
