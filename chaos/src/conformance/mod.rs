@@ -4,6 +4,11 @@
 //! was not asked for because the authority does not claim what it is about.
 //!
 //! [`conformance!`](crate::conformance!) makes one test of each.
+//!
+//! An authority of your own needs this crate among its dev-dependencies, by its path, a [`Subject`] for it, and one
+//! line in a test: `chaos::conformance!(Yours::new())`. Imitate [`Memory`], and for one of `lease-async` `TokioMemory`
+//! (feature `async`). An authority that answers by another task is given time for that before a call counts as
+//! [`Heard::Waiting`], and so is whatever a clock that was moved has set off.
 
 mod ends;
 mod leases;

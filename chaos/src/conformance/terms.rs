@@ -47,8 +47,9 @@ pub fn an_end_by_term_has_its_own_receipt<S: Subject>(subject: &mut S) -> Kept {
     started!(subject, sessions());
     let [mcp, inp, _] = writers()?;
     let old = subject.granted(VIEWPORT, &mcp)?;
-    subject.pass(TERM + subject.tick());
+    // Whether it is noticed at once or by the next call is the authority's affair.
     subject.receipts();
+    subject.pass(TERM + subject.tick());
     let new = subject.granted(VIEWPORT, &inp)?;
     let receipts = subject.receipts();
     let told: Vec<_> = receipts
@@ -104,8 +105,9 @@ pub fn a_look_reclaims_every_resource<S: Subject>(subject: &mut S) -> Kept {
     let [mcp, inp, _] = writers()?;
     let _held = subject.granted("a", &mcp)?;
     let _held = subject.granted("b", &mcp)?;
-    subject.pass(TERM + subject.tick());
+    // Whether it is noticed at once or by the next call is the authority's affair.
     subject.receipts();
+    subject.pass(TERM + subject.tick());
     let _held = subject.granted("c", &inp)?;
     let codes: Vec<_> = subject
         .receipts()
