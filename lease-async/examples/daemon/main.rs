@@ -31,6 +31,9 @@
 //! It ends with SIGTERM or when its input does, and takes some seconds for that at most.
 
 #[cfg(target_os = "linux")]
+#[path = "../shared/end.rs"]
+mod end;
+#[cfg(target_os = "linux")]
 mod files;
 #[cfg(target_os = "linux")]
 #[path = "../shared/lines.rs"]
@@ -41,9 +44,15 @@ mod program;
 mod serve;
 
 #[cfg(target_os = "linux")]
-fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+fn main() -> std::process::ExitCode {
+    end::end("daemon", run())
+}
+
+#[cfg(target_os = "linux")]
+fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut arguments = std::env::args_os().skip(1);
-    let (Some(socket), Some(folder)) = (arguments.next(), arguments.next()) else {
+    let arguments = (arguments.next(), arguments.next(), arguments.next());
+    let (Some(socket), Some(folder), None) = arguments else {
         return Err("usage: daemon SOCKET FOLDER".into());
     };
     program::run(socket.as_ref(), folder.as_ref())

@@ -42,7 +42,8 @@ async fn life(socket: &Path, folder: &Path) -> Result<(), Error> {
     let memory = Memory::new()?;
     let leases = Leases::new(memory)?.with_incidents(IncidentPolicy::default());
     let folder = Folder::open(folder, leases.authority().id())?;
-    let listener = listen(socket)?;
+    let listener = listen(socket)
+        .map_err(|error| format!("cannot listen at {}: {error}", socket.display()))?;
     end_with_input(stop.clone());
     say("ready");
     let desk = Desk::new(leases.clone(), Arc::new(folder), stop.clone());
@@ -84,7 +85,8 @@ struct Only {
 
 impl Only {
     fn of(folder: &Path) -> Result<Self, Error> {
-        let found = std::fs::metadata(folder)?;
+        let found = std::fs::metadata(folder)
+            .map_err(|error| format!("cannot use {}: {error}", folder.display()))?;
         let name = format!("lease-daemon/{}/{}", found.dev(), found.ino());
         let address = net::SocketAddr::from_abstract_name(name)?;
         let _name = net::UnixListener::bind_addr(&address)

@@ -17,21 +17,34 @@
 //!
 //! Answers begin with `ok`, `busy` (who and how long), `failed`, `lost` or `wrong`.
 
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use lease_async::{Leases, Memory};
 use tokio::net::UnixListener;
 
+#[path = "../shared/end.rs"]
+mod end;
 #[path = "../shared/lines.rs"]
 mod lines;
 mod server;
 
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args_os().nth(1);
-    let path = path.ok_or("usage: tool_server SOCKET")?;
+async fn main() -> ExitCode {
+    end::end("tool_server", run().await)
+}
+
+async fn run() -> Result<(), Error> {
+    let mut arguments = std::env::args_os().skip(1);
+    let path = match (arguments.next(), arguments.next()) {
+        (Some(path), None) if !path.as_encoded_bytes().starts_with(b"-") => path,
+        _ => return Err("usage: tool_server SOCKET".into()),
+    };
     let leases = Leases::new(Memory::new()?)?;
-    let listener = UnixListener::bind(path)?;
+    let listener = UnixListener::bind(&path)
+        .map_err(|error| format!("cannot listen at {}: {error}", path.display()))?;
     server::serve(listener, leases, Arc::default()).await;
     Ok(())
 }

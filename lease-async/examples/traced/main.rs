@@ -5,9 +5,12 @@
 //! $ cargo run -p lease-async --features metrics,procfs --example traced -- --http http://127.0.0.1:4318
 //! ```
 
+#[path = "../shared/end.rs"]
+mod end;
 mod export;
 mod story;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
@@ -21,13 +24,19 @@ use crate::story::Editor;
 const FLUSH: Duration = Duration::from_secs(3);
 
 #[tokio::main]
+async fn main() -> ExitCode {
+    end::end("traced", run().await)
+}
+
 #[expect(clippy::print_stdout, reason = "an example tells what it did")]
-async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+async fn run() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut endpoint = "http://127.0.0.1:4317".to_owned();
     let mut transport = Transport::Grpc;
     for argument in std::env::args_os().skip(1) {
         if argument == "--http" {
             transport = Transport::Http;
+        } else if argument.as_encoded_bytes().starts_with(b"-") {
+            return Err("usage: traced [--http] [ADDRESS]".into());
         } else {
             let word = argument.into_string();
             endpoint = word.map_err(|word| format!("no address: {}", word.display()))?;
@@ -54,7 +63,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         if sent {
             "exported"
         } else {
-            "not all of it was exported in time"
+            "not all of it was exported in time: does a collector listen there?"
         }
     );
     Ok(())
