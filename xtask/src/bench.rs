@@ -17,6 +17,7 @@ pub(crate) fn run(
     workspace: &Workspace,
     check: bool,
     json: Option<&Path>,
+    only: Option<&str>,
 ) -> Result<ExitCode, Problem> {
     if !workspace.root().join(MANIFEST).exists() {
         say(format_args!("no benchmarks yet: there is no {MANIFEST}"))?;
@@ -24,13 +25,17 @@ pub(crate) fn run(
     }
     let mut command = workspace.cargo(["run", "--release", "--manifest-path", MANIFEST, "--"]);
     command
-        .args(arguments(check, json)?)
+        .args(arguments(check, json, only)?)
         .stdin(Stdio::inherit());
     succeeds(&mut command).map(exit)
 }
 
 /// What the benchmark program gets. It starts in another folder, so the file is named in full.
-fn arguments(check: bool, json: Option<&Path>) -> Result<Vec<OsString>, Problem> {
+fn arguments(
+    check: bool,
+    json: Option<&Path>,
+    only: Option<&str>,
+) -> Result<Vec<OsString>, Problem> {
     let mut arguments = Vec::new();
     if check {
         arguments.push("--check".into());
@@ -38,6 +43,9 @@ fn arguments(check: bool, json: Option<&Path>) -> Result<Vec<OsString>, Problem>
     if let Some(file) = json {
         let file = absolute(file).map_err(Problem::caused(file.display()))?;
         arguments.extend(["--json".into(), file.into_os_string()]);
+    }
+    if let Some(group) = only {
+        arguments.extend(["--only".into(), group.into()]);
     }
     Ok(arguments)
 }
@@ -48,7 +56,7 @@ mod tests {
 
     #[test]
     fn the_file_is_named_in_full() {
-        let arguments = arguments(true, Some(Path::new("speed.json"))).unwrap();
+        let arguments = arguments(true, Some(Path::new("speed.json")), None).unwrap();
         let [check, json, file] = arguments.as_slice() else {
             panic!("{arguments:?}");
         };
@@ -60,9 +68,15 @@ mod tests {
     }
 
     #[test]
+    fn a_group_is_passed_on() {
+        let arguments = arguments(false, None, Some("c2")).unwrap();
+        assert_eq!(arguments, ["--only", "c2"]);
+    }
+
+    #[test]
     fn no_benchmarks_are_no_failure() {
         let workspace = Workspace::empty("bench");
-        let code = run(&workspace, false, None);
+        let code = run(&workspace, false, None, None);
         std::fs::remove_dir_all(workspace.root()).unwrap();
         // `ExitCode` has no equality.
         assert_eq!(

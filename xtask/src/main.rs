@@ -56,7 +56,8 @@ enum Task {
         #[arg(long)]
         strict: bool,
     },
-    /// Runs the quick checks in order: lock files, format, lints, docs, tests, tidy, a short chaos run.
+    /// Runs the quick checks in order: lock files, format, lints, docs, tests, every order of threads at a
+    /// hand-over, tidy, the core without std, a short chaos run.
     Ci {
         /// Leaves out the tests, for a caller that runs `test --strict` as well.
         #[arg(long)]
@@ -70,6 +71,9 @@ enum Task {
         /// Writes the numbers into this file too.
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
+        /// Measures only this group of rows, such as `c2`; a wrong name lists all.
+        #[arg(long, value_name = "GROUP")]
+        only: Option<String>,
     },
     /// Checks what no compiler checks: rule coverage, the direction of dependencies, bans by file, names in documents.
     Tidy,
@@ -99,7 +103,9 @@ fn run(task: Task) -> Result<ExitCode, Problem> {
         Task::Chaos { arguments } => chaos::run(&workspace, &arguments),
         Task::Test { strict } => test::run(&workspace, strict),
         Task::Ci { no_tests } => ci::run(&workspace, no_tests),
-        Task::Bench { check, json } => bench::run(&workspace, check, json.as_deref()),
+        Task::Bench { check, json, only } => {
+            bench::run(&workspace, check, json.as_deref(), only.as_deref())
+        }
         Task::Tidy => tidy::run(&workspace),
     }
 }
