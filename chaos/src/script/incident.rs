@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use lease_core::{
-    Action, At, By, Disposition, LeasePolicy, OpId, OperationKind, Provenance, SessionHolder,
+    Action, At, By, Disposition, Grant, LeasePolicy, OpId, OperationKind, Provenance, SessionHolder,
 };
 
 use super::Told;
@@ -69,6 +69,18 @@ fn failing_call(stage: &mut Stage<SessionHolder>, mcp: &SessionHolder) {
     );
 }
 
+/// The next writer has a lease of its own.
+fn gets_in(stage: &mut Stage<SessionHolder>, grant: Option<&Grant>) {
+    let created = grant.is_some_and(|grant| {
+        grant.provenance == Provenance::Created && grant.at.token.generation.get() == 2
+    });
+    stage.demand(
+        created,
+        Rule::EffectsAreSeen,
+        "the next writer did not get in",
+    );
+}
+
 /// The connection stays open and silent. The term lets the next writer in.
 pub(super) fn expiry() -> Told {
     let Some((mut stage, mcp, inp)) = stage() else {
@@ -84,14 +96,7 @@ pub(super) fn expiry() -> Told {
         );
     }
     let grant = stage.at(1_030_501).ask(VIEWPORT, &inp);
-    let created = grant.is_some_and(|grant| {
-        grant.provenance == Provenance::Created && grant.at.token.generation.get() == 2
-    });
-    stage.demand(
-        created,
-        Rule::EffectsAreSeen,
-        "the next writer did not get in",
-    );
+    gets_in(&mut stage, grant.as_ref());
     stage.told()
 }
 
@@ -103,14 +108,7 @@ pub(super) fn disconnect() -> Told {
     failing_call(&mut stage, &mcp);
     stage.at(1_005_000).disconnect(&mcp);
     let grant = stage.ask(VIEWPORT, &inp);
-    let created = grant.is_some_and(|grant| {
-        grant.provenance == Provenance::Created && grant.at.token.generation.get() == 2
-    });
-    stage.demand(
-        created,
-        Rule::EffectsAreSeen,
-        "the next writer did not get in",
-    );
+    gets_in(&mut stage, grant.as_ref());
     stage.told()
 }
 
