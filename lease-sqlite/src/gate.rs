@@ -89,7 +89,7 @@ impl Side {
     const fn after(self, lock: Bytes) -> Option<Offset> {
         let outermost = match (self, lock.end) {
             (Self::Left, _) if lock.start > 0 => CENTER - lock.start,
-            (Self::Right, Some(end)) => end - 1 - CENTER,
+            (Self::Right, Some(end)) => end - CENTER,
             (Self::Left, _) | (Self::Right, None) => return None,
         };
         // The first slot begins one width away.
@@ -118,7 +118,7 @@ fn number(lock: Bytes) -> Option<Offset> {
     let end = lock.end.unwrap_or(Offset::MAX);
     let has_center = (lock.start..end).contains(&CENTER);
     let pid = match (has_center, CENTER.saturating_sub(lock.start)) {
-        (true, before) if before > 0 && before < VACANT => before,
+        (true, before) if before < VACANT => before,
         (true, _) => end.saturating_sub(CENTER + 1),
         (false, _) => end.saturating_sub(lock.start),
     };
@@ -360,8 +360,8 @@ impl Stand {
         let (mut from, mut found) = (0, None);
         while from < number {
             let ahead = match side {
-                Side::Left => bytes(side.edge(number) + 1, side.edge(from)),
-                Side::Right => bytes(side.edge(from), side.edge(number) - 1),
+                Side::Left => bytes(side.edge(number), side.edge(from)),
+                Side::Right => bytes(side.edge(from), side.edge(number)),
             };
             let Ok(Some(lock)) = sys::find_lock(&*self.gate.descriptor, ahead) else {
                 break;
@@ -430,6 +430,10 @@ impl Spot for Stand {
 }
 
 #[cfg(test)]
+#[path = "gate_line.rs"]
+mod line;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -463,7 +467,11 @@ mod tests {
                 assert_eq!(number(own), Some(pid));
                 assert_eq!(number(way), Some(pid), "{side:?} {pid}");
                 assert!(!touch(own, way) && !touch(slot.own(VACANT), way));
-                assert_eq!(side.after(own), Some(slot.number + 1));
+                for own in [own, slot.own(VACANT)] {
+                    assert_eq!(slot.side.after(own), Some(slot.number + 1));
+                }
+                // A holder's own slot is behind it.
+                assert_eq!(slot.side.after(way), Some(slot.number));
             }
             assert_eq!(side.after(side.whole(pid)), None);
             assert_eq!(number(slot(side, 7).own(VACANT)), Some(VACANT));
@@ -473,6 +481,8 @@ mod tests {
             end: None,
         };
         assert_eq!(number(all), None);
+        assert_eq!(number(bytes(CENTER, CENTER + 1)), None);
+        assert_eq!(number(bytes(10, 10 + WIDTH)), None);
     }
 
     #[test]
