@@ -473,17 +473,14 @@ impl Waiter<'_> {
             return Outside::for_a_time(poll);
         };
         self.shared.line.put_away(None);
-        let watched = in_the_way.locked_by.filter(|pid| self.ended != Some(*pid));
-        let holder = watched.and_then(|pid| sys::watch(pid).ok());
         if self.passed.is_some() || in_the_way.reason == BusyReason::LostRace {
             // Somebody came in beside the gate, and will not ring when leaving.
             let time = at_most(self.patience.min(POLL), Some(poll));
             self.patience = self.patience.saturating_mul(2);
-            return Outside {
-                holder,
-                ..Outside::for_a_time(time)
-            };
+            return Outside::for_a_time(time);
         }
+        let watched = in_the_way.locked_by.filter(|pid| self.ended != Some(*pid));
+        let holder = watched.and_then(|pid| sys::watch(pid).ok());
         let is_kernel = matches!(in_the_way.reason, BusyReason::Kernel(_));
         if !is_kernel || !doorman.go(&self.request.paths.record) {
             return Outside {

@@ -5,6 +5,7 @@ use std::thread::scope;
 use lease_sqlite::{Lane, WaitBudget};
 
 use crate::rig::{BOUND, Place, Writer, now, said, within};
+use crate::turns::is_gate_shut;
 
 #[cfg(feature = "test-util")]
 mod alone {
@@ -17,7 +18,8 @@ mod alone {
     #[cfg(feature = "async")]
     use crate::front::plain;
     use crate::rig::{BOUND, Place, Writer, now, until, within};
-    use crate::turns::waiting_at_gate;
+    use crate::sys::{is_running, kill};
+    use crate::turns::{is_gate_shut, waiting_at_gate};
 
     fn until_waiting(lock: &WriteLock) {
         until("somebody waits", || lock.waiting() > 0);
@@ -61,10 +63,11 @@ mod alone {
     /// Kills a writer while somebody waits for what it has.
     fn its_death_wakes_a_waiter(lock: &WriteLock, other: &mut Writer) {
         scope(|scope| {
-            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
+            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).unwrap().granted().waited);
             until_waiting(lock);
             other.kill();
-            waiter.join().unwrap().unwrap();
+            let waited = waiter.join().unwrap();
+            assert!(waited < BOUND, "only the deadline let it in");
         });
     }
 
@@ -85,6 +88,131 @@ mod alone {
         let mut other = Writer::start(&place);
         assert_eq!(other.does("peer"), "held");
         its_death_wakes_a_waiter(&lock, &mut other);
+    }
+
+    #[test]
+    fn the_death_of_a_peer_without_a_record_wakes_a_waiter() {
+        let place = Place::new();
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("peer"), "held");
+        its_death_wakes_a_waiter(&place.deaf(), &mut other);
+    }
+
+    #[test]
+    fn who_comes_while_others_of_its_process_wait_tries_nothing_before_its_turn() {
+        let place = Place::new();
+        let lock = place.deaf();
+        let mut other = Writer::start(&place);
+        // It has no gate, which would keep anybody from trying.
+        assert_eq!(other.does("peer"), "held");
+        scope(|scope| {
+            let wait = || lock.acquire(within(BOUND)).map(drop);
+            let first = scope.spawn(wait);
+            until_waiting(&lock);
+            let before = lock.passes(FaultPoint::Begin);
+            let second = scope.spawn(wait);
+            until("both wait", || lock.waiting() > 1);
+            assert_eq!(lock.passes(FaultPoint::Begin), before);
+            other.kill();
+            first.join().unwrap().unwrap();
+            second.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn the_death_of_a_holder_whose_clone_keeps_the_gate_shut_wakes_a_waiter() {
+        let place = Place::new();
+        let lock = place.deaf();
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        let child: i32 = other.does("clone").parse().unwrap();
+        its_death_wakes_a_waiter(&lock, &mut other);
+        assert!(is_running(child));
+        kill(child);
+    }
+
+    #[test]
+    fn who_is_let_through_in_vain_keeps_the_gate_as_long_as_it_is_that_of_the_record() {
+        let place = Place::new();
+        let lock = place.deaf();
+        now(&lock).unwrap().release().unwrap();
+        let mut peer = Writer::start(&place);
+        assert_eq!(peer.does("peer"), "held");
+        scope(|scope| {
+            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
+            let attempts = || lock.passes(FaultPoint::Begin);
+            let passed = || lock.passes(FaultPoint::Passed);
+            until("it is let through", || passed() > 0);
+            let before = attempts();
+            until("it tries in vain", || attempts() > before + 10);
+            assert_eq!(passed(), 1, "it stays first");
+            assert!(is_gate_shut(&place));
+            fs::remove_file(place.record()).unwrap();
+            fs::write(place.record(), "").unwrap();
+            until("it is at the new gate", || is_gate_shut(&place));
+            peer.order("quit");
+            waiter.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn who_is_kept_out_by_something_else_than_a_holder_leaves_the_gate_open() {
+        let place = Place::new();
+        let options = LockOptions::new().poll(Duration::from_millis(50));
+        let lock = options.open(place.database()).unwrap();
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        scope(|scope| {
+            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).map(drop));
+            until("it waits", || waiting_at_gate(&place) > 0);
+            fs::write(place.record(), "{\"protocol\":99}").unwrap();
+            assert_eq!(other.does("release"), "Some(Ok(Lock))");
+            until("it is let through", || lock.passes(FaultPoint::Passed) > 0);
+            until("the gate is open", || !is_gate_shut(&place));
+            fs::write(place.record(), "").unwrap();
+            waiter.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_gate_that_is_passed_while_something_else_is_in_the_way_is_heard() {
+        let place = Place::new();
+        let lock = place.deaf();
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        let child: i32 = other.does("clone").parse().unwrap();
+        scope(|scope| {
+            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).unwrap().granted().waited);
+            until("it waits", || waiting_at_gate(&place) > 0);
+            fs::remove_file(place.record()).unwrap();
+            fs::create_dir(place.record()).unwrap();
+            other.kill();
+            until("it sees the directory", || {
+                lock.passes(FaultPoint::Fence) > 0
+            });
+            fs::remove_dir(place.record()).unwrap();
+            kill(child);
+            assert!(
+                waiter.join().unwrap() < BOUND,
+                "only the deadline let it in"
+            );
+        });
+    }
+
+    #[test]
+    fn who_is_let_through_leaves_no_room_for_peers_before_it_is_due() {
+        let place = Place::new();
+        let lock = place.deaf();
+        fs::write(place.record(), "{\"protocol\":2,\"pid\":1}").unwrap();
+        now(&lock).unwrap().release().unwrap();
+        let mut other = Writer::start(&place);
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        scope(|scope| {
+            let waiter = scope.spawn(|| lock.acquire(within(BOUND)).unwrap().granted().waited);
+            until("it waits", || waiting_at_gate(&place) > 0);
+            assert_eq!(other.does("release"), "Some(Ok(Lock))");
+            assert!(waiter.join().unwrap() < BOUND, "only the deadline ended it");
+        });
     }
 
     #[test]
@@ -183,6 +311,7 @@ mod alone {
             let granted = next.join().unwrap();
             assert!(granted.contended);
             assert!(granted.waited >= POLL + POLL / 4, "{granted:?}");
+            assert!(granted.waited < BOUND, "not all the time that it has");
         });
         // It counts anew.
         assert!(!acquire(&lock).granted().contended);
@@ -303,4 +432,20 @@ fn a_wait_for_ever_ends_with_a_grant() {
         other.order("release");
         waiter.join().unwrap().unwrap();
     });
+}
+
+#[test]
+fn a_holder_has_the_gate_of_the_record_that_lies_there_now() {
+    let place = Place::new();
+    let lock = place.lock();
+    for is_first in [true, false] {
+        if !is_first {
+            std::fs::remove_file(place.record()).unwrap();
+        }
+        drop(now(&lock).unwrap());
+        let hold = now(&lock).unwrap();
+        assert!(is_gate_shut(&place), "{is_first}");
+        hold.release().unwrap();
+        assert!(!is_gate_shut(&place), "{is_first}");
+    }
 }

@@ -29,6 +29,15 @@ pub(crate) fn waiting_at_gate(place: &Place) -> usize {
     bytes.collect::<BTreeSet<_>>().len()
 }
 
+/// Whether anybody has the gate of the record that lies there now.
+pub(crate) fn is_gate_shut(place: &Place) -> bool {
+    let file = format!(":{} ", fs::metadata(place.record()).unwrap().ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    let is_lock =
+        |line: &str| !line.contains("->") && line.contains("OFDLCK") && line.contains(&file);
+    locks.lines().any(is_lock)
+}
+
 /// Orders each of so many to do something as soon as it waits behind the one before.
 fn line_up(place: &Place, waiting: usize, order: impl Fn(usize) -> String) -> Vec<Writer> {
     let mut others: Vec<Writer> = (0..waiting).map(|_| Writer::start(place)).collect();
@@ -111,7 +120,10 @@ fn who_is_stopped_at_its_turn_is_passed_by_and_has_its_turn_later() {
     let place = Place::new();
     let lock = place.lock();
     let hold = now(&lock).unwrap();
-    let mut others = line_up(&place, 3, |_| format!("acquire {}", BOUND.as_millis()));
+    // No deadline lets anybody in within the bound.
+    let mut others = line_up(&place, 3, |_| {
+        format!("acquire {}", 100 * BOUND.as_millis())
+    });
     others[0].signal("STOP");
     until("it is stopped", || others[0].is_stopped());
     hold.release().unwrap();
