@@ -13,7 +13,7 @@
 //! | `import` | writes each line of its input, all or none: one transaction, one hold |
 //! | `list` | reads; nobody who reads takes the lock |
 //! | `export FILE` | writes every note to a file that has no transactions, under the same lock |
-//! | `who` | says who has the lock, or who had it last |
+//! | `who` | says who has the lock, or who had it last, if no other command has tidied up since that one ended |
 //!
 //! With the feature `async`, `export` waits as a task does: its thread goes on and says each second that it still waits.
 

@@ -14,6 +14,8 @@ use lease_sqlite::{
 
 type Outcome = Result<(), Box<dyn Error>>;
 
+const USAGE: &str = "usage: notebook DATABASE add TEXT | import | list | export FILE | who";
+
 /// Does one command: a database, a word, and what belongs to it. It waits for others as long as `patience`.
 pub(crate) fn run(
     arguments: &[OsString],
@@ -22,7 +24,7 @@ pub(crate) fn run(
     output: impl Write,
 ) -> Outcome {
     let [database, command, rest @ ..] = arguments else {
-        return Err("usage: notebook DATABASE add TEXT | import | list | export FILE | who".into());
+        return Err(USAGE.into());
     };
     let book = Notebook {
         database: Path::new(database),
@@ -34,7 +36,8 @@ pub(crate) fn run(
         (Some("list"), []) => book.list(output),
         (Some("export"), [file]) => book.export(Path::new(file), output),
         (Some("who"), []) => book.who(output),
-        _ => Err(format!("no such command: {}", command.display()).into()),
+        (Some("add" | "import" | "list" | "export" | "who"), _) => Err(USAGE.into()),
+        _ => Err(format!("no such command: {}; {USAGE}", command.display()).into()),
     };
     done.map_err(|error| explained(error.as_ref()).into())
 }

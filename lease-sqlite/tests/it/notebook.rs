@@ -45,8 +45,20 @@ fn a_notebook_is_written_read_and_exported() {
     let told = does(&place, &["who"], "");
     assert!(told.starts_with("free; last writer: process "), "{told}");
     assert!(told.ends_with(" (notebook: exports notes)\n"), "{told}");
-    let unknown = within(&place, BOUND, &["sing"], &b""[..]).unwrap_err();
-    assert_eq!(unknown, "no such command: sing");
+}
+
+#[test]
+fn a_command_that_is_none_or_lacks_its_words_is_told_the_usage() {
+    let place = Place::new();
+    let refused = |words: &[&str]| within(&place, BOUND, words, &b""[..]).unwrap_err();
+    let usage = "usage: notebook DATABASE add TEXT | import | list | export FILE | who";
+    assert_eq!(
+        refused(&["sing"]),
+        format!("no such command: sing; {usage}")
+    );
+    for words in [&[][..], &["add"], &["add", "a", "b"], &["list", "all"]] {
+        assert_eq!(refused(words), usage, "{words:?}");
+    }
 }
 
 #[test]
