@@ -275,9 +275,9 @@ fn read(
     legacy: Legacy,
     faults: &mut Faults,
 ) -> Result<Look, (Step, io::Error)> {
-    let opened = match files::open(path, Opening::Existing) {
+    let opened = match files::open_to_write(path) {
         Ok(descriptor) => Ok(descriptor),
-        Err(error) if is_denied(&error) => match files::open(path, Opening::ReadOnly) {
+        Err(error) if is_denied(&error) => match files::open_regular(path) {
             Ok(descriptor) => Err((error, descriptor)),
             Err(error) if is_denied(&error) => return Ok(Look::of(RecordClass::Unreadable)),
             Err(error) => return failed(error),
@@ -340,6 +340,9 @@ fn failed(error: io::Error) -> Result<Look, (Step, io::Error)> {
         );
     if is_change {
         Ok(Look::of(RecordClass::Changing))
+    } else if error.kind() == io::ErrorKind::InvalidInput {
+        // Nothing that may be opened.
+        Ok(Look::of(RecordClass::Unrecognised))
     } else {
         Err((Step::Adopt, error))
     }

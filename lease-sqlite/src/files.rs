@@ -9,6 +9,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::path;
+
 /// Which file: equal only for one inode of one device.
 ///
 /// An inode number is used again after the file is gone, so it is compared only while a descriptor
@@ -133,23 +135,30 @@ pub(crate) fn open(path: &Path, opening: Opening) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Opens a regular file for reading. Anything else is not opened at all: to open a device can do
-/// things.
+/// Opens the regular file at a record's path for reading. Anything else is not opened at all: to open a device
+/// can do things.
 pub(crate) fn open_regular(path: &Path) -> io::Result<OwnedFd> {
     open_if_regular(path, Opening::ReadOnly)
 }
 
-/// Opens a regular file to lock bytes of it, which only a writer may.
-pub(crate) fn open_to_lock(path: &Path) -> io::Result<OwnedFd> {
+/// The same to write, or to lock bytes of it, which only a writer may.
+pub(crate) fn open_to_write(path: &Path) -> io::Result<OwnedFd> {
     open_if_regular(path, Opening::Existing)
 }
 
 fn open_if_regular(path: &Path, opening: Opening) -> io::Result<OwnedFd> {
-    match identify(path)? {
-        Some((_, Kind::Regular)) => open(path, opening),
-        Some((_, Kind::Directory | Kind::Other)) => Err(io::ErrorKind::InvalidInput.into()),
+    match look(path)? {
+        Some(found) if found.kind == Kind::Regular && !is_mutex(path, found) => open(path, opening),
+        Some(_) => Err(io::ErrorKind::InvalidInput.into()),
         None => Err(io::ErrorKind::NotFound.into()),
     }
+}
+
+/// Tells whether what lies at a record's path is its mutex by another name. To open that here, and to close it,
+/// would drop the lock of this process.
+fn is_mutex(record: &Path, found: Object) -> bool {
+    let is_it = |mutex: &Path| matches!(identify(mutex), Ok(Some((file, _))) if file == found.id);
+    found.links > 1 && is_it(&path::mutex_of(record))
 }
 
 /// Tells whether opening failed because a link lies there.

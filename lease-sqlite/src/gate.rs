@@ -181,7 +181,7 @@ impl Gate {
     /// Opens the gate at a record's path; `None` if no record is there.
     pub(crate) fn at(path: &Path) -> Option<Self> {
         let pid = Offset::from(own::pid()?.get());
-        let descriptor = files::open_to_lock(path).ok()?;
+        let descriptor = files::open_to_write(path).ok()?;
         let found = files::look_at(&descriptor).ok()?;
         (found.kind == Kind::Regular && pid < VACANT).then(|| Self {
             file: found.id,

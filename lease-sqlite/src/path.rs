@@ -63,7 +63,7 @@ impl Paths {
         if bytes.contains(&0) {
             return Err(no_name(&record));
         }
-        let mutex = with_suffix(&record, MUTEX);
+        let mutex = mutex_of(&record);
         Ok(Self { record, mutex })
     }
 
@@ -85,6 +85,11 @@ impl Paths {
 
 /// What is wrong with a lock path whose files would be written over the database.
 const IS_DATABASE: &str = "its record or its mutex would be the database";
+
+/// Returns where the mutex of a record is.
+pub(crate) fn mutex_of(record: &Path) -> PathBuf {
+    with_suffix(record, MUTEX)
+}
 
 /// Returns where SQLite has the journal of a mutex.
 pub(crate) fn journal(mutex: &Path) -> PathBuf {

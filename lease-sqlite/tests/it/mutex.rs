@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lease_sqlite::rusqlite::Connection;
-use lease_sqlite::{AcquireError, Lost, NotAMutex};
+use lease_sqlite::{AcquireError, Lost, NotAMutex, Swept};
 
 use crate::child::told;
 use crate::rig::{Place, Writer, descriptors, now};
@@ -437,5 +437,57 @@ fn a_program_that_locks_files_in_a_way_of_its_own_locks_the_mutex_as_others_do()
             }
         });
         assert!(!panicked, "{way:?}");
+    }
+}
+
+#[test]
+fn a_record_that_is_another_name_of_the_mutex_is_never_opened() {
+    let place = Place::new();
+    let lock = place.lock();
+    let mut other = Writer::start(&place);
+    let hold = now(&lock).unwrap();
+    fs::remove_file(place.record()).unwrap();
+    fs::hard_link(place.mutex(), place.record()).unwrap();
+    assert!(place.lock().last_writer().is_none());
+    assert!(!matches!(lock.sweep(), Swept::Removed(_)));
+    let another = std::thread::scope(|scope| scope.spawn(|| told(&now(&lock))).join());
+    assert!(another.unwrap().starts_with("busy"));
+    hold.check().unwrap();
+    assert!(other.does("acquire 0").starts_with("busy Kernel"));
+    hold.release().unwrap();
+    // Whoever had another record, or none, or has just come.
+    let refused = [told(&now(&lock)), other.does("acquire 0"), {
+        drop(lock);
+        told(&now(&place.lock()))
+    }];
+    for refused in refused {
+        assert!(refused.starts_with("busy Unrecognised"), "{refused}");
+    }
+    fs::remove_file(place.record()).unwrap();
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+}
+
+#[test]
+fn mutexes_that_became_one_file_exclude_each_other_and_nobody_is_let_in_twice() {
+    let [one, two] = [Place::new(), Place::new()];
+    let locks = [one.lock(), two.lock()];
+    for lock in &locks {
+        now(lock).unwrap().release().unwrap();
+    }
+    fs::remove_file(two.mutex()).unwrap();
+    fs::hard_link(one.mutex(), two.mutex()).unwrap();
+    let mut others = [Writer::start(&one), Writer::start(&two)];
+    for held in [0, 1] {
+        let hold = now(&locks[held]).unwrap();
+        assert!(told(&now(&locks[1 - held])).starts_with("busy"));
+        for other in &mut others {
+            assert!(other.does("acquire 0").starts_with("busy"));
+        }
+        hold.check().unwrap();
+        hold.release().unwrap();
+    }
+    for other in &mut others {
+        assert_eq!(other.does("acquire 0"), "granted depth=1");
+        assert_eq!(other.does("release"), "Some(Ok(Lock))");
     }
 }
