@@ -247,7 +247,7 @@ impl<H: Holder> LeaseGuard<H> {
         relayed(self.hold.token().cancelled()).await;
         match self.hold.standing() {
             Standing::Lost(loss) => loss,
-            // Somebody has cancelled the token by hand.
+            // Only a loss cancels this token: what callers have are children of it.
             Standing::Safe | Standing::Jeopardy => Loss::Stale,
         }
     }
