@@ -68,6 +68,8 @@ mod work;
 mod world;
 #[cfg(all(target_os = "linux", feature = "sqlite"))]
 mod write_lock;
+#[cfg(all(target_os = "linux", feature = "sqlite"))]
+mod write_log;
 
 #[cfg(target_os = "linux")]
 pub use tales::run_by;

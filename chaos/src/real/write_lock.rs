@@ -1,10 +1,9 @@
 //! The write lock in a storm: writers are killed and stopped, their numbers given away, the files of
 //! the lock damaged, and its directory swapped.
 //!
-//! The oracle knows nothing of the library: a grant counts if `/proc/locks` shows the lock, and a log
-//! that everybody appends to shows who was in when.
+//! The oracle, in `write_log.rs`, knows nothing of the library: a grant counts if `/proc/locks` shows the
+//! lock, and a log that everybody appends to shows who was in when.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -23,6 +22,7 @@ use super::problem::{Need, Problem, Tried as _};
 use super::story::{Count, Rule, Story};
 use super::sys;
 use super::world::{PROMPT, Process, World};
+use super::write_log::{Killed, judge};
 use crate::clock::Deadline;
 
 /// How many writers there are at a time.
@@ -282,9 +282,6 @@ pub(crate) fn in_full(error: &dyn std::error::Error) -> String {
     texts.join(": ")
 }
 
-/// Which writers were killed, and how many lines there were just before.
-type Killed = BTreeMap<String, usize>;
-
 struct Storm {
     files: Files,
     folder: PathBuf,
@@ -528,140 +525,9 @@ fn tear(record: &Path) -> io::Result<()> {
     file.write_all_at(b"{\"protocol\":2,\"pid\":7", 0)
 }
 
-/// A hold that is open in the log.
-struct Open<'a> {
-    name: &'a str,
-    inode: &'a str,
-    /// How often it wrote after another one had come in, or after its mutex had gone.
-    late: u32,
-}
-
-/// What the log shows of what the storm is for.
-#[derive(Debug, Default)]
-struct Seen {
-    entered: u64,
-    killed_inside: u64,
-    records: u64,
-}
-
-/// The oracle over the log.
-///
-/// Two holds of one mutex never overlap. Where the directory was swapped during a hold, that hold
-/// ends at its next look: one write may already be on its way then.
-fn judge(story: &mut Story, lines: &[String], killed: &Killed) -> Seen {
-    let mut open: Vec<Open<'_>> = Vec::new();
-    let mut seen = Seen::default();
-    // The mutexes that went with their directory.
-    let mut gone_mutexes: Vec<&str> = Vec::new();
-    // Those of which somebody came in beside a claim.
-    let mut beside_claim: Option<Vec<&str>> = None;
-    let has_swaps = lines.iter().any(|line| line.starts_with("swap "));
-    for (at, line) in lines.iter().enumerate() {
-        let mut words = line.split(' ');
-        let verb = words.next().unwrap_or("");
-        let (Some(name), Some(inode)) = (words.next(), words.next()) else {
-            story.violated(Rule::ScenarioEnds, line);
-            continue;
-        };
-        let is_dead = |name: &str| killed.get(name).is_some_and(|lines| *lines <= at);
-        match verb {
-            "enter" => {
-                seen.entered = seen.entered.saturating_add(1);
-                if let Some(mutexes) = &mut beside_claim {
-                    // Whoever had looked at the record before the claim came was let in: one, and one more
-                    // who held the mutex of the directory before.
-                    let is_honoured =
-                        mutexes.is_empty() || (has_swaps && !mutexes.contains(&inode));
-                    story.check(Rule::ClaimIsHonoured, is_honoured, || {
-                        format!(
-                            "line {at}: {line} beside a claim, and others of {mutexes:?} before"
-                        )
-                    });
-                    mutexes.push(inode);
-                }
-                let before = open.len();
-                open.retain(|hold| !is_dead(hold.name));
-                let gone = u64::try_from(before.saturating_sub(open.len())).unwrap_or(0);
-                seen.killed_inside = seen.killed_inside.saturating_add(gone);
-                let is_alone = open.iter().all(|hold| hold.inode != inode && has_swaps);
-                story.check(Rule::HoldsDoNotOverlap, is_alone, || {
-                    format!("line {at}: {line} while another one held")
-                });
-                open.push(Open {
-                    name,
-                    inode,
-                    late: 0,
-                });
-            }
-            "write" => {
-                story.count(Count::Writes, 1);
-                let is_let_in = is_let_in(&mut open, name, &gone_mutexes);
-                story.check(Rule::HoldsDoNotOverlap, is_let_in, || {
-                    format!("line {at}: {line} beside its successor, or after its mutex had gone")
-                });
-            }
-            "leave" | "lost" => {
-                story.count(Count::Lost, u64::from(verb == "lost"));
-                open.retain(|hold| hold.name != name);
-            }
-            "signed" | "unsigned" => {
-                seen.records = seen.records.saturating_add(1);
-                story.check(Rule::RecordNamesTheHolder, verb == "signed", || {
-                    line.clone()
-                });
-            }
-            "claim" => beside_claim = Some(Vec::new()),
-            "unclaim" => beside_claim = None,
-            "swap" => {}
-            "swapped" => gone_mutexes.push(inode),
-            _ => trouble(story, verb, line, has_swaps),
-        }
-    }
-    seen
-}
-
-/// Whether a write is one of the newest hold, whose mutex is there, or the only late one of another hold.
-fn is_let_in(open: &mut [Open<'_>], name: &str, gone_mutexes: &[&str]) -> bool {
-    let is_newest = open.last().is_some_and(|hold| hold.name == name);
-    let hold = open.iter_mut().find(|hold| hold.name == name);
-    hold.is_some_and(|hold| {
-        let is_late = !is_newest || gone_mutexes.contains(&hold.inode);
-        hold.late = hold.late.saturating_add(u32::from(is_late));
-        hold.late <= 1
-    })
-}
-
-/// Judges a line that tells of nothing good.
-fn trouble(story: &mut Story, verb: &str, line: &str, has_swaps: bool) {
-    match verb {
-        "unseen" => story.violated(Rule::GrantIsTheKernels, line),
-        "kept" => story.violated(Rule::RefusalHoldsNothing, line),
-        "starved" => story.violated(Rule::NobodyStarves, line),
-        "error" | "unreleased" => {
-            // Between the two directories there is none.
-            story.check(Rule::ErrorHasACause, has_swaps, || line.to_owned());
-            if has_swaps {
-                story.note(format!(
-                    "no violation, as the directory was swapped: {line}"
-                ));
-            }
-            story.count(Count::Errors, 1);
-        }
-        _ => story.violated(Rule::ScenarioEnds, line),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn judged(lines: &[&str], killed: &[(&str, usize)]) -> Vec<&'static str> {
-        let mut story = Story::default();
-        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
-        let killed = killed.iter().map(|(name, at)| ((*name).to_owned(), *at));
-        judge(&mut story, &lines, &killed.collect());
-        story.rules()
-    }
 
     #[test]
     fn a_line_of_the_kernel_names_process_and_inode() {
@@ -670,85 +536,6 @@ mod tests {
         assert_eq!(locked(&line.replace("WRITE", "READ")), None);
         assert_eq!(locked(&line.replace("POSIX ", "FLOCK ")), None);
         assert_eq!(locked("1: -> POSIX  ADVISORY  WRITE 70 fe:00:4 0 1"), None);
-    }
-
-    #[test]
-    fn the_oracle_can_fail() {
-        let overlap = Rule::HoldsDoNotOverlap.name();
-        assert_eq!(
-            judged(&["enter a 1", "write a 1", "leave a 1", "enter b 1"], &[]),
-            [""; 0]
-        );
-        assert_eq!(judged(&["enter a 1", "enter b 1"], &[]), [overlap]);
-        assert_eq!(judged(&["enter a 1", "enter b 1"], &[("a", 1)]), [""; 0]);
-        assert_eq!(judged(&["enter a 1", "enter b 1"], &[("a", 2)]), [overlap]);
-        assert_eq!(judged(&["enter a 1", "enter b 2"], &[]), [overlap]);
-        let swapped = [
-            "swap story 0",
-            "enter a 1",
-            "enter b 2",
-            "write a 1",
-            "lost a 1",
-        ];
-        assert_eq!(judged(&swapped, &[]), [""; 0]);
-        let twice = [
-            "swap story 0",
-            "enter a 1",
-            "enter b 2",
-            "write a 1",
-            "write a 1",
-        ];
-        assert_eq!(judged(&twice, &[]), [overlap]);
-        let unnoticed = [
-            "enter a 1",
-            "swap story 0",
-            "swapped story 1",
-            "write a 1",
-            "write a 1",
-        ];
-        assert_eq!(judged(&unnoticed[..4], &[]), [""; 0]);
-        assert_eq!(judged(&unnoticed, &[]), [overlap]);
-        assert_eq!(
-            judged(&["unseen a 0"], &[]),
-            [Rule::GrantIsTheKernels.name()]
-        );
-        assert_eq!(judged(&["signed a 0"], &[]), [""; 0]);
-        assert_eq!(
-            judged(&["unsigned a 0"], &[]),
-            [Rule::RecordNamesTheHolder.name()]
-        );
-        assert_eq!(
-            judged(&["kept a 0 Busy"], &[]),
-            [Rule::RefusalHoldsNothing.name()]
-        );
-        assert_eq!(
-            judged(&["starved a 0 Busy"], &[]),
-            [Rule::NobodyStarves.name()]
-        );
-        assert_eq!(
-            judged(&["error a 0 Io"], &[]),
-            [Rule::ErrorHasACause.name()]
-        );
-        assert_eq!(judged(&["write a 1"], &[]), [overlap]);
-        let claimed = ["claim story 0", "enter a 1", "leave a 1", "enter b 1"];
-        assert_eq!(judged(&claimed, &[]), [Rule::ClaimIsHonoured.name()]);
-        assert_eq!(judged(&claimed[..3], &[]), [""; 0]);
-    }
-
-    #[test]
-    fn who_held_the_mutex_of_the_directory_before_may_come_in_beside_a_claim_too() {
-        let claimed = |second: &'static str| {
-            [
-                "swap story 0",
-                "claim story 0",
-                "enter a 1",
-                "leave a 1",
-                second,
-            ]
-        };
-        assert_eq!(judged(&claimed("enter b 2"), &[]), [""; 0]);
-        let rule = Rule::ClaimIsHonoured.name();
-        assert_eq!(judged(&claimed("enter b 1"), &[]), [rule]);
     }
 
     #[test]
