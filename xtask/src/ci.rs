@@ -222,10 +222,13 @@ fn summary(ended: &[Ended]) -> String {
         format!("{:>8} {seconds:>7.1} s  {}\n", word(check.end), check.name)
     };
     let lines: String = ended.iter().map(line).collect();
-    let failed = ended.iter().filter(|check| check.end == End::Bad).count();
+    let count = |end| ended.iter().filter(|check| check.end == end).count();
     format!(
-        "==> summary\n{lines}{failed} of {} checks failed\n",
-        ended.len()
+        "==> summary\n{lines}{} checks: {} ok, {} failed, {} not run\n",
+        ended.len(),
+        count(End::Good),
+        count(End::Bad),
+        count(End::NotRun)
     )
 }
 
@@ -243,7 +246,7 @@ mod tests {
     use crate::workspace::output;
 
     #[test]
-    fn the_summary_names_every_check_and_counts_the_failed_ones() {
+    fn the_summary_names_every_check_and_counts_what_came_of_them() {
         let ended = |name: &str, end| Ended {
             name: name.to_owned(),
             end,
@@ -257,7 +260,7 @@ mod tests {
         assert_eq!(
             summary(&ended),
             "==> summary\n      ok     1.5 s  fmt\n  FAILED     1.5 s  docs\n not run     1.5 s  metal\n\
-             1 of 3 checks failed\n"
+             3 checks: 1 ok, 1 failed, 1 not run\n"
         );
     }
 
