@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use lease_sqlite::rusqlite::{Connection, ffi};
-use lease_sqlite::{GuardError, LockOptions, Lost};
+use lease_sqlite::{GuardError, Guarded, LockOptions, Lost};
 
 use crate::guarded::{code, guarded, holds, plain_rows, rows, with_table};
-use crate::rig::Place;
+use crate::rig::{Place, Writer};
 use crate::sys::add_sneak;
 
 #[test]
@@ -140,6 +140,43 @@ fn a_database_that_has_another_name_by_now_is_written_under_that_ones_lock_alone
         guarded.execute("INSERT INTO t VALUES (4)", []).unwrap();
         assert_eq!(plain_rows(&place), 3, "{mode}");
     }
+}
+
+#[test]
+fn who_closes_last_moves_the_log_while_another_has_the_lock_and_nothing_that_was_written_is_lost() {
+    for is_renamed in [false, true] {
+        let place = Place::new();
+        let (database, moved) = (place.database(), place.directory.join("moved.db"));
+        let last = with_table(&place, "WAL");
+        last.execute("INSERT INTO t VALUES (1)", []).unwrap();
+        if is_renamed {
+            rename(&database, &moved);
+        }
+        let next = with_table_or_more(&place);
+        next.execute("INSERT INTO t VALUES (2), (3)", []).unwrap();
+        next.close().unwrap();
+        let mut holder = Writer::start(&place);
+        assert_eq!(holder.does("acquire 0"), "granted depth=1");
+        last.close().unwrap();
+        let log = format!("{}-wal", database.display());
+        assert!(!Path::new(&log).exists(), "{is_renamed}");
+        let there = if is_renamed { 2 } else { 3 };
+        assert_eq!(plain_rows(&place), there, "{is_renamed}");
+        if is_renamed {
+            // Its log went with it, and is read by whoever opens it there.
+            rename(&moved, &database);
+            assert_eq!(plain_rows(&place), 1);
+        }
+    }
+}
+
+/// A guarded connection in WAL mode, with the table made if it is not there.
+fn with_table_or_more(place: &Place) -> Guarded {
+    let guarded = guarded(place);
+    guarded
+        .batch("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS t (x)")
+        .unwrap();
+    guarded
 }
 
 #[test]

@@ -468,6 +468,23 @@ fn a_record_that_is_another_name_of_the_mutex_is_never_opened() {
 }
 
 #[test]
+fn a_record_that_has_a_second_name_elsewhere_is_one_like_any_other() {
+    let place = Place::new();
+    now(&place.lock()).unwrap().release().unwrap();
+    fs::hard_link(place.record(), place.directory.join("copy")).unwrap();
+    let lock = place.lock();
+    assert!(lock.last_writer().is_some());
+    now(&lock).unwrap().release().unwrap();
+    let mut other = Writer::start(&place);
+    assert_eq!(other.does("acquire 0"), "granted depth=1");
+    let busy = told(&now(&lock));
+    assert!(
+        busy.contains(&format!("holder=Some({})", other.pid())),
+        "{busy}"
+    );
+}
+
+#[test]
 fn mutexes_that_became_one_file_exclude_each_other_and_nobody_is_let_in_twice() {
     let [one, two] = [Place::new(), Place::new()];
     let locks = [one.lock(), two.lock()];
