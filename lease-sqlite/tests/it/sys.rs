@@ -101,6 +101,15 @@ pub(crate) fn is_running(pid: i32) -> bool {
     unsafe { libc::kill(pid, 0) == 0 }
 }
 
+/// Tells whether a thread of this process waits for several things at once.
+pub(crate) fn is_polling() -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let call = |path: std::path::PathBuf| std::fs::read_to_string(path.join("syscall")).ok();
+    let mut calls = tasks.filter_map(|task| call(task.ok()?.path()));
+    let poll = format!("{} ", libc::SYS_ppoll);
+    calls.any(|call| call.starts_with(&poll))
+}
+
 /// Takes this process into mounts of its own, which end with it.
 pub(crate) fn enter_own_mounts() -> std::io::Result<()> {
     let (nothing, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_PRIVATE);
