@@ -85,7 +85,7 @@ pub struct ReleaseError<H: lease_core::Holder> {
 
 impl<H: lease_core::Holder> fmt::Display for ReleaseError<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not released: {}", self.error)
+        f.write_str("not released")
     }
 }
 
@@ -102,6 +102,9 @@ pub enum RunError<T, E, H: fmt::Debug> {
     /// The work failed, and its operation was ended with that.
     ///
     /// State: as the failure rule says. Retry: as the work says.
+    ///
+    /// It reads as the error of the work, and need not be an error for that: whoever wants its sources takes it
+    /// out of here.
     #[error("{0}")]
     Failed(E),
     /// The work is done or failed, and the end of its operation was not accepted: the lease was lost
@@ -109,11 +112,12 @@ pub enum RunError<T, E, H: fmt::Debug> {
     ///
     /// State: what the work did is done, and may have been done beside a successor's. Retry: never under
     /// this lease.
-    #[error("the operation was not ended: {error}")]
+    #[error("the operation was not ended")]
     NotEnded {
         /// What came of the work.
         result: Result<T, E>,
         /// Why the end was not accepted.
+        #[source]
         error: LeaseError<H>,
     },
 }

@@ -31,6 +31,8 @@ mod desk {
 #[cfg(test)]
 mod drops;
 #[cfg(test)]
+mod errors;
+#[cfg(test)]
 mod events;
 #[cfg(target_os = "linux")]
 #[cfg(test)]
