@@ -126,7 +126,7 @@ pub use standing::{Loss, Standing};
 #[cfg(feature = "metrics")]
 pub use telemetry::Metrics;
 
-/// What most users need besides this crate.
+// What most users need besides this crate.
 pub use lease_core::{
     Call, Holder, LeasePolicy, Moment, Outcome, ResourceKey, SessionHolder, Wait,
 };

@@ -13,6 +13,9 @@ use crate::id::{AuthorityId, FencingToken, Generation, LeaseId};
 /// only ever rises. It is plain data: keep it beside what it protects, in the same transaction where
 /// there is one, and change it under whatever serialises access to the resource.
 ///
+/// One lease for one gate: of two overlapping leases of one writer only the newer one counts here once it has
+/// entered, though both are good.
+///
 /// # Examples
 ///
 /// ```
