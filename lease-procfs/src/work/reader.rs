@@ -250,6 +250,8 @@ impl<'a> Reader<'a> {
                     self.push(visited.pid, UsedBy::Descriptor, count);
                     continue;
                 }
+                // Who may not see where one of them leads may not for any other.
+                Err(Errno::ACCESS | Errno::PERM) => return Ok(Seen::Partly),
                 Err(Errno::NAMETOOLONG) => {
                     let place = open_below(directory, name.to_bytes(), OFlags::PATH);
                     self.push_deep(visited.pid, UsedBy::Descriptor, place)?
