@@ -102,6 +102,7 @@ pub(crate) fn is_running(pid: i32) -> bool {
 }
 
 /// Tells whether a thread of this process waits for several things at once.
+#[cfg(feature = "test-util")]
 pub(crate) fn is_polling() -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let call = |path: std::path::PathBuf| std::fs::read_to_string(path.join("syscall")).ok();
