@@ -488,7 +488,9 @@ impl<'a> Reader<'a> {
         for thread in threads {
             let kin = self.kin.as_ref();
             let compared = kin.and_then(|kin| kin.are_apart(read, thread));
-            if compared.unwrap_or(true) {
+            if compared.is_none() && self.is_closed_to_us(pid, thread) {
+                self.noted(pid, Seen::Partly)?;
+            } else if compared.unwrap_or(true) {
                 let space = self.space.take();
                 let thread = self.open(pid, Some(thread))?;
                 let seen = self.links_of(&thread)?;
@@ -497,6 +499,13 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Tells whether a thread may not be looked into. To list its descriptors costs more, and then none of them may be.
+    fn is_closed_to_us(&mut self, pid: Pid, thread: Pid) -> bool {
+        let name = name_of(&mut self.name, pid, Some(thread), b"cwd");
+        let directory = readlinkat_raw(self.root, name, self.link.as_mut_slice());
+        matches!(directory, Err(Errno::ACCESS | Errno::PERM))
     }
 
     /// Reads through another thread, for a leader that exited shows nothing of what the process uses, and then
