@@ -488,17 +488,22 @@ impl<'a> Reader<'a> {
         for thread in threads {
             let kin = self.kin.as_ref();
             let compared = kin.and_then(|kin| kin.are_apart(read, thread));
-            if compared.is_none() && self.is_closed_to_us(pid, thread) {
-                self.noted(pid, Seen::Partly)?;
-            } else if compared.unwrap_or(true) {
-                let space = self.space.take();
-                let thread = self.open(pid, Some(thread))?;
-                let seen = self.links_of(&thread)?;
-                self.space = space;
-                self.noted(pid, seen)?;
-            }
+            let seen = match compared {
+                Some(false) => continue,
+                None if self.is_closed_to_us(pid, thread) => Seen::Partly,
+                Some(true) | None => self.links_of_thread(pid, thread)?,
+            };
+            self.noted(pid, seen)?;
         }
         Ok(())
+    }
+
+    fn links_of_thread(&mut self, pid: Pid, thread: Pid) -> Result<Seen, ScanError> {
+        let space = self.space.take();
+        let thread = self.open(pid, Some(thread))?;
+        let seen = self.links_of(&thread)?;
+        self.space = space;
+        Ok(seen)
     }
 
     /// Tells whether a thread may not be looked into. To list its descriptors costs more, and then none of them may be.
