@@ -16,7 +16,7 @@ use lease_async::{
 };
 use lease_core::{Action, By, Call, Disposition, Outcome, Receipts};
 
-use crate::passing_on::passes_on;
+use crate::passing_on::{passes_on, passes_on_unanswered};
 use crate::rig::{Counts, KEY, Slow, T0, ask, conflict, generation, poll};
 
 type Guarded = Result<LeaseGuard, AcquireError<SessionHolder>>;
@@ -532,7 +532,7 @@ struct Restored {
 impl Authority for Restored {
     type Holder = SessionHolder;
 
-    passes_on!(self => self.memory);
+    passes_on_unanswered!(self => self.memory);
 
     fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
         if self.is_restored.load(Ordering::SeqCst) {
@@ -540,14 +540,6 @@ impl Authority for Restored {
         } else {
             self.memory.call(call)
         }
-    }
-
-    fn call_detached(&self, call: Call<SessionHolder>) {
-        self.memory.call_detached(call);
-    }
-
-    fn events(&self) -> Events<SessionHolder> {
-        self.memory.events()
     }
 }
 

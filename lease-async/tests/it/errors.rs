@@ -5,12 +5,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::io;
 use std::sync::Arc;
 
-use lease_async::{
-    Authority, AuthorityError, Events, Leases, Memory, Reply, RunError, SessionHolder,
-};
+use lease_async::{Authority, AuthorityError, Leases, Memory, Reply, RunError, SessionHolder};
 use lease_core::Call;
 
-use crate::passing_on::passes_on;
+use crate::passing_on::passes_on_unanswered;
 use crate::rig::KEY;
 
 /// An authority whose line can be cut.
@@ -22,7 +20,7 @@ struct Far {
 impl Authority for Far {
     type Holder = SessionHolder;
 
-    passes_on!(self => self.memory);
+    passes_on_unanswered!(self => self.memory);
 
     fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
         if self.cut.load(Ordering::SeqCst) {
@@ -30,14 +28,6 @@ impl Authority for Far {
             return Reply::Ready(Err(AuthorityError::Unreachable(cause.into())));
         }
         self.memory.call(call)
-    }
-
-    fn call_detached(&self, call: Call<SessionHolder>) {
-        self.memory.call_detached(call);
-    }
-
-    fn events(&self) -> Events<SessionHolder> {
-        self.memory.events()
     }
 }
 

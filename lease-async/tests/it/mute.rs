@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use lease_async::{
-    AcquireError, Authority, Events, LeaseError, Leases, Loss, ManualClock, Memory, Moment, Reply,
+    AcquireError, Authority, LeaseError, Leases, Loss, ManualClock, Memory, Moment, Reply,
     SessionHolder, Standing,
 };
 use lease_core::Call;
 use tokio_util::sync::CancellationToken;
 
-use crate::passing_on::passes_on;
+use crate::passing_on::passes_on_unanswered;
 use crate::rig::{KEY, Rig, T0, TTL, ask, bare_request, poll};
 
 struct Mute {
@@ -23,21 +23,13 @@ struct Mute {
 impl Authority for Mute {
     type Holder = SessionHolder;
 
-    passes_on!(self => self.memory);
+    passes_on_unanswered!(self => self.memory);
 
     fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
         match self.mute.load(Ordering::SeqCst) {
             true => Reply::Pending(Box::pin(core::future::pending())),
             false => self.memory.call(call),
         }
-    }
-
-    fn call_detached(&self, call: Call<SessionHolder>) {
-        self.memory.call_detached(call);
-    }
-
-    fn events(&self) -> Events<SessionHolder> {
-        self.memory.events()
     }
 }
 

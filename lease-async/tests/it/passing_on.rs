@@ -35,3 +35,20 @@ macro_rules! passes_on {
     };
 }
 pub(crate) use passes_on;
+
+/// Passes on the receipts, too, and the calls that nobody hears the answer of: all but its name and the calls that are
+/// answered.
+macro_rules! passes_on_unanswered {
+    ($this:ident => $memory:expr) => {
+        $crate::passing_on::passes_on!($this => $memory);
+
+        fn call_detached(&$this, call: lease_core::Call<Self::Holder>) {
+            $memory.call_detached(call);
+        }
+
+        fn events(&$this) -> lease_async::Events<Self::Holder> {
+            $memory.events()
+        }
+    };
+}
+pub(crate) use passes_on_unanswered;

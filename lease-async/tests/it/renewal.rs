@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lease_async::{
-    Authority, Events, LeaseGuard, LeasePolicy, Leases, ManualClock, Memory, Moment, Reply,
-    Session, SessionHolder, Standing, SystemClock,
+    Authority, LeaseGuard, LeasePolicy, Leases, ManualClock, Memory, Moment, Reply, Session,
+    SessionHolder, Standing, SystemClock,
 };
 use lease_core::{Call, Clock as _};
 
-use crate::passing_on::passes_on;
+use crate::passing_on::passes_on_unanswered;
 use crate::rig::{KEY, Rig, SOON, T0, TTL};
 
 /// What the next call comes to.
@@ -28,7 +28,7 @@ struct Door {
 impl Authority for Door {
     type Holder = SessionHolder;
 
-    passes_on!(self => self.memory);
+    passes_on_unanswered!(self => self.memory);
 
     fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
         let next = self.next.lock().unwrap().take();
@@ -44,14 +44,6 @@ impl Authority for Door {
                 }))
             }
         }
-    }
-
-    fn call_detached(&self, call: Call<SessionHolder>) {
-        self.memory.call_detached(call);
-    }
-
-    fn events(&self) -> Events<SessionHolder> {
-        self.memory.events()
     }
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lease_async::{
-    AcquireError, Authority, AuthorityError, Events, LeaseError, LeaseGuard, Leases, Loss,
-    ManualClock, Memory, Moment, Reply, Session, SessionHolder, Standing,
+    AcquireError, Authority, AuthorityError, LeaseError, LeaseGuard, Leases, Loss, ManualClock,
+    Memory, Moment, Reply, Session, SessionHolder, Standing,
 };
 use lease_core::{Call, Code, LeaseId};
 
-use crate::passing_on::passes_on;
+use crate::passing_on::passes_on_unanswered;
 use crate::rig::{Rig, T0, TTL, ask, conflict};
 
 const ATTEMPT: LeaseId = LeaseId::from_random([7; 16]);
@@ -32,7 +32,7 @@ struct Unsure {
 impl Authority for Unsure {
     type Holder = SessionHolder;
 
-    passes_on!(self => self.memory);
+    passes_on_unanswered!(self => self.memory);
 
     fn call(&self, call: Call<SessionHolder>) -> Reply<SessionHolder> {
         let lost = Reply::Ready(Err(AuthorityError::Undecided { attempt: ATTEMPT }));
@@ -45,14 +45,6 @@ impl Authority for Unsure {
             return lost;
         }
         reply
-    }
-
-    fn call_detached(&self, call: Call<SessionHolder>) {
-        self.memory.call_detached(call);
-    }
-
-    fn events(&self) -> Events<SessionHolder> {
-        self.memory.events()
     }
 }
 

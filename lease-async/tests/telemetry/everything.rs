@@ -17,7 +17,7 @@ use opentelemetry::metrics::Meter;
 use tokio::time::timeout;
 use tracing::{Instrument as _, info_span};
 
-use crate::passing_on::passes_on;
+use crate::passing_on::passes_on_unanswered;
 use crate::rig::SOON;
 
 const TERM: Duration = Duration::from_secs(30);
@@ -52,7 +52,7 @@ struct Flaky {
 impl Authority for Flaky {
     type Holder = ProcessHolder;
 
-    passes_on!(self => self.memory);
+    passes_on_unanswered!(self => self.memory);
 
     fn backend(&self) -> &'static str {
         self.memory.backend()
@@ -63,14 +63,6 @@ impl Authority for Flaky {
             return Reply::Ready(Err(AuthorityError::Unreachable("it is down".into())));
         }
         self.memory.call(call)
-    }
-
-    fn call_detached(&self, call: Call<ProcessHolder>) {
-        self.memory.call_detached(call);
-    }
-
-    fn events(&self) -> Events<ProcessHolder> {
-        self.memory.events()
     }
 }
 
